@@ -1,0 +1,1 @@
+"""Mock GPUs, a network model and a consensus store in virtual time, and what drives them."""

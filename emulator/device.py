@@ -1,0 +1,420 @@
+"""The mock GPU of one rank, in fingerprint fidelity: a shard is one integer, sums are exact.
+
+It does what a device and its share of the host do for a rank: computes gradients, takes part in FTAR
+(``chunks.py``), applies the optimizer, freezes and stages states, all within limits of memory, in
+the order of its streams and with faults of its own. It checks nothing that the protocol promises: told
+to do the wrong thing it does it, and the checker, which recomputes the arithmetic, sees the difference.
+
+Operations that take time change the content at once and return when they are done, for the driver
+to schedule; infinity on a device that hangs. ``tensor`` fidelity (device_tensor.py) overrides the
+methods of the section "content".
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from operator import mul
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from ftruntime.protocol.geometry import Geometry
+from ftruntime.protocol.ids import Lineage, Position, Replica, Round, Step
+from ftruntime.seams import Corpus, Launched, Ranges
+
+from .chunks import Exchange, HeldRound
+from .compute import ComputeModel, Stream
+from .memory import Memory, MemoryConfig, OutOfMemory
+from .mixing import GOLDEN, ODD, mix, unmix
+
+_TWO_DOUBLES, _TWO_BITS = struct.Struct("<2d"), struct.Struct("<2Q")
+State = Any  # an int here; tensors in tensor fidelity. Never changed in place once handed out
+
+
+class TensorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tensor fidelity only. ``elements`` of each bucket; ``max_norm`` 0 clips nothing."""
+
+    elements: int = 64
+    dtype: Literal["float64", "float32"] = "float64"
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    lr: float = 0.01
+    weight_decay: float = 0.01
+    max_norm: float = 0.0
+
+
+class Shared(NamedTuple):
+    """What all devices of a job have in common.
+
+    bucket_bytes:  of each gradient bucket of a rank
+    ranges:        into how many checksummed ranges a state is cut
+    retention:     where gradients stay after a step, for a retry: "device", "host" or "none"
+    """
+
+    seed: int
+    bucket_bytes: tuple[int, ...]
+    slots_bytes: int
+    ranges: int
+    retention: str
+    memory: MemoryConfig
+    compute: ComputeModel
+    tensor: TensorConfig = TensorConfig()
+
+
+class FingerprintDevice:
+    """One rank's device. ``state`` is its content; (step, lineage) is what the rank calls it."""
+
+    __slots__ = (
+        "replica", "position", "shared", "step", "lineage", "state", "hbm", "host",
+        "compute", "ftar", "copy", "slow", "hung", "flip", "nan",
+        "_grads", "_grad_bytes", "_retained", "_computing", "_rounds", "_served", "_frozen", "_staged",
+    )  # fmt: skip
+
+    def __init__(self, replica: Replica, position: Position, shared: Shared, lineage: Lineage) -> None:
+        """A fresh process on a fresh device, with the initial state. Raises OutOfMemory."""
+        self.replica, self.position, self.shared = replica, position, shared
+        self.hbm = Memory("hbm", shared.memory.hbm)
+        self.host = Memory("host", shared.memory.host)
+        self.hbm.take("params", shared.memory.params)
+        self.hbm.take("optimizer", shared.memory.optimizer)
+        self.hbm.take("slots", shared.slots_bytes)
+        self.compute, self.ftar, self.copy = Stream(), Stream(), Stream()
+        self.slow, self.hung, self.flip, self.nan = 1.0, False, -1, False
+        self.step, self.lineage = 0, lineage
+        self.state: State = self.initial_state()
+        self._grads: Any = None
+        self._grad_bytes = sum(shared.bucket_bytes)
+        self._retained: tuple[Lineage, Ranges] | None = None
+        self._computing = False
+        self._rounds: dict[Round, Exchange | HeldRound] = {}
+        self._served: tuple[Round, Any] | None = None  # applied, and still asked for by learners
+        self._frozen: dict[Lineage, State] = {}
+        self._staged: dict[Lineage, dict[int, Any]] = {}
+
+    # -- content ----------------------------------------------------------------------------------
+
+    def initial_state(self) -> State:
+        return mix(self.shared.seed * GOLDEN + self.position + 1)
+
+    def digest(self) -> int:
+        """64 bits that are equal exactly when the state is."""
+        state: int = self.state
+        return state
+
+    def _gradients(self, corpus: Corpus) -> Any:
+        """The raw sum over the own samples, per bucket: a function of state and samples only."""
+        state, base, grads = self.state, corpus.digest + self.position * GOLDEN + 1, []
+        for _ in self.shared.bucket_bytes:
+            grads.append(mix(state ^ mix(base)))
+            base += ODD
+        return grads
+
+    def _corrupt(self, grads: Any) -> None:
+        """One bit of the gradient is wrong, and nobody notices."""
+        grads[0] ^= 1 << self.flip
+
+    def _exchange(self, geometry: Geometry, index: int, grads: Any, tapped: bool) -> Exchange:
+        return Exchange(geometry, index, grads, tapped)
+
+    def _held(self, geometry: Geometry, index: int) -> HeldRound:
+        return HeldRound(geometry, index)
+
+    def _scalars(self, reduced: Any) -> tuple[float, ...]:
+        return (float(reduced[-1] >> 40),)
+
+    def _updated(self, reduced: Any, divisor: int, lr_factor: float, scalars: Sequence[float]) -> State:
+        lr, scalar = _TWO_BITS.unpack(_TWO_DOUBLES.pack(lr_factor, scalars[0] if scalars else 0.0))
+        total = sum(map(mul, reduced, range(1, 2 * len(reduced), 2)))
+        return mix(self.state ^ mix(total + divisor * GOLDEN + lr + scalar))
+
+    def _cut(self, state: State, index: int) -> Any:
+        """Range ``index`` of a state, with its checksum."""
+        content = mix(state ^ index)
+        return content, mix(content + index)
+
+    def intact(self, index: int, data: Any) -> bool:
+        """Whether a range that has arrived fits its checksum."""
+        content, checksum = data
+        return bool(mix(content + index) == checksum)
+
+    def _join(self, parts: dict[int, Any]) -> State:
+        """The state that staged ranges make up; torn ones make a state that is nobody else's."""
+        states = [unmix(content) ^ index for index, (content, _) in sorted(parts.items())]
+        if all(state == states[0] for state in states):
+            return states[0]
+        torn = 0
+        for state in states:
+            torn = mix(torn ^ state)
+        return torn
+
+    def grads_for_log(self) -> Any:
+        """What the log calls ``grads``: what this device sends into FTAR."""
+        return list(self._grads)
+
+    def reduced_for_log(self, round: Round) -> Any:
+        """What the log calls ``reduced``: the sums of a round that is complete here."""
+        return self._rounds[round].reduced()
+
+    # -- compute ----------------------------------------------------------------------------------
+
+    def launch(self, ranges: Ranges, corpus: Corpus, reuse: bool, now: float) -> Launched:
+        """Forward and backward on the current state, or with ``reuse`` the gradients retained from
+        the same base and ranges. Raises OutOfMemory."""
+        if reuse and self.can_reuse(ranges):
+            return Launched((self._fetch_retained(now),) * len(self.shared.bucket_bytes), True, True)
+        self._make_room()
+        self._grads, self._retained = self._gradients(corpus), (self.lineage, ranges)
+        finite = not self.nan
+        if self.flip >= 0:
+            self._corrupt(self._grads)
+            self.flip = -1
+        self.nan = False
+        return Launched(self._compute(now), False, finite)
+
+    def _make_room(self) -> None:
+        """Memory for gradients and activations: all of it or, with OutOfMemory, nothing more."""
+        if self._grads is not None:
+            self.computed()
+            self.forget_gradients()
+        self.hbm.take("grads", self._grad_bytes)
+        try:
+            self.hbm.take("activations", self.shared.memory.activations)
+            self._computing = True
+            if self.shared.retention == "host":
+                self.host.take("retained", self._grad_bytes)
+        except OutOfMemory:
+            self.hbm.give(self._grad_bytes)
+            self.computed()
+            raise
+
+    def _compute(self, now: float) -> tuple[float, ...]:
+        if self.hung:
+            return (math.inf,) * len(self.shared.bucket_bytes)
+        stream = self.compute
+        start = now if now > stream.free else stream.free
+        ready = self.shared.compute.ready(self.replica, self.step, start, self.slow)
+        stream.free = ready[-1]
+        return ready
+
+    def computed(self) -> None:
+        """Activations are free: the last bucket is there, or the work was stopped."""
+        if self._computing:
+            self._computing = False
+            self.hbm.give(self.shared.memory.activations)
+
+    def abort(self, now: float) -> None:
+        """Stop what was launched; gradients that were not finished are not retained."""
+        if self._computing:
+            self.computed()
+            self.forget_gradients()
+        if not self.hung:
+            self.compute.free = now
+
+    def _fetch_retained(self, now: float) -> float:
+        if self.shared.retention == "host":
+            return self._copied(now, self._grad_bytes)
+        return math.inf if self.hung else now
+
+    def can_reuse(self, ranges: Ranges) -> bool:
+        """Whether a launch of ``ranges`` on the current state may reuse gradients."""
+        return self._retained == (self.lineage, ranges)
+
+    def forget_gradients(self) -> None:
+        if self._grads is not None:
+            self._grads = self._retained = None
+            self.hbm.give(self._grad_bytes)
+            if self.shared.retention == "host":
+                self.host.give(self._grad_bytes)
+
+    def warm_up(self, now: float) -> float:
+        """A throw-away step. Returns when it is done."""
+        return self.compute.enqueue(now, self.shared.compute.config.first_step_s * self._factor)
+
+    # -- FTAR --------------------------------------------------------------------------------------
+
+    def exchange(
+        self, round: Round, geometry: Geometry, index: int, tapped: bool = False, zeros: bool = False
+    ) -> Exchange:
+        """Ring buffers of ``round`` for ring member ``index``. The driver keeps the returned object
+        for its chunks. ``zeros``: a catcher in the ring. Raises OutOfMemory."""
+        assert zeros or self._grads is not None, "FTAR sums gradients that were launched"
+        grads = None if zeros else self._grads
+        exchange = self._exchange(geometry, index, grads, tapped)
+        self._open(round, "reduced", exchange)
+        return exchange
+
+    def hold(self, round: Round, geometry: Geometry, index: int) -> HeldRound:
+        """A buffer for the sums of ``round``, as ring member ``index`` forwards them. Raises OutOfMemory."""
+        held = self._held(geometry, index)
+        self._open(round, "held", held)
+        return held
+
+    def _open(self, round: Round, name: str, buffer: Any) -> None:
+        assert round not in self._rounds, f"round {round} has a buffer already"
+        self.hbm.take(name, self._grad_bytes)
+        self._rounds[round] = buffer
+
+    def buffer(self, round: Round) -> Any:
+        """The Exchange or HeldRound of ``round``, also when it was applied and learners still ask;
+        None when it is gone."""
+        if self._served is not None and self._served[0] == round:
+            return self._served[1]
+        return self._rounds.get(round)
+
+    def chunk_done(self, size: int, now: float) -> float:
+        """When the FTAR stream has copied or reduced ``size`` bytes."""
+        return self.ftar.enqueue(now, size / self.shared.compute.config.reduce_bps * self._factor)
+
+    def measure(self, round: Round) -> tuple[float, ...]:
+        """The scalars of this rank's reduced shard, one of them."""
+        return self._scalars(self._rounds[round].reduced())
+
+    def apply(
+        self,
+        round: Round,
+        lineage_after: Lineage,
+        divisor: int,
+        lr_factor: float,
+        scalars: Sequence[float],
+        now: float,
+    ) -> float:
+        """The optimizer, from the sums of ``round``. Returns when it is done; the buffer is free then,
+        unless learners still want chunks of it: it stays until the next round is applied."""
+        buffer = self._rounds.pop(round)
+        self.state = self._updated(buffer.reduced(), divisor, lr_factor, scalars)
+        self.step, self.lineage = self.step + 1, lineage_after
+        if self._served is not None:
+            self._served = None
+            self.hbm.give(self._grad_bytes)
+        if buffer.tapped:
+            self._served = (round, buffer)
+        else:
+            self.hbm.give(self._grad_bytes)
+        self.forget_gradients()  # of a base that this device no longer has
+        self.compute.wait(self.copy.free)  # a frozen copy is read from the state that now changes
+        return self.compute.enqueue(now, self.shared.compute.config.apply_s * self._factor)
+
+    def drop(self, round: Round) -> None:
+        """Free the buffer of ``round``, if there is one; the local gradients stay, if retained."""
+        if self._rounds.pop(round, None) is not None:
+            self.hbm.give(self._grad_bytes)
+        if self.shared.retention == "none":
+            self.forget_gradients()
+
+    # -- states: frozen, staged, installed ----------------------------------------------------------
+
+    def freeze(self, lineage: Lineage, now: float) -> float:
+        """Copy the state to the host under ``lineage``; again is nothing. Returns when it is done.
+        Raises OutOfMemory."""
+        if lineage in self._frozen:
+            return now
+        self.host.take("frozen", self.shared.memory.state)
+        self._frozen[lineage] = self.state
+        if not self._computing:  # forward and backward only read the state, an update changes it
+            self.copy.wait(self.compute.free)
+        return self._copied(now, self.shared.memory.state)
+
+    def release(self, lineage: Lineage) -> None:
+        if self._frozen.pop(lineage, None) is not None:
+            self.host.give(self.shared.memory.state)
+
+    def range_data(self, lineage: Lineage, index: int) -> Any:
+        """Range ``index`` of the frozen copy, with its checksum; None when it is not here."""
+        state = self._frozen.get(lineage)
+        return None if state is None else self._cut(state, index)
+
+    @property
+    def range_bytes(self) -> int:
+        return -(-self.shared.memory.state // self.shared.ranges)
+
+    def stage(self, lineage: Lineage, index: int, data: Any) -> None:
+        """Keep a range that has arrived. Raises OutOfMemory."""
+        parts = self._staged.get(lineage)
+        if parts is None:
+            self.host.take("staged", self.shared.memory.state)
+            parts = self._staged[lineage] = {}
+        parts[index] = data
+
+    def restore(self, lineage: Lineage, state: State, now: float) -> float:
+        """Stage a whole state: a checkpoint's, or the initial one. Returns when. Raises OutOfMemory."""
+        for index in range(self.shared.ranges):
+            self.stage(lineage, index, self._cut(state, index))
+        return self._copied(now, self.shared.memory.state)
+
+    def unstage(self, lineage: Lineage) -> None:
+        if self._staged.pop(lineage, None) is not None:
+            self.host.give(self.shared.memory.state)
+
+    def install(self, step: Step, lineage: Lineage, now: float) -> float:
+        """Make the staged state of ``lineage`` the state. Returns when it is done."""
+        parts = self._staged[lineage]
+        assert len(parts) == self.shared.ranges, "a state is installed when all of its ranges are staged"
+        self.state = self._join(parts)
+        self.step, self.lineage = step, lineage
+        self.unstage(lineage)
+        self.forget_gradients()
+        done = self._copied(now, self.shared.memory.state)
+        self.compute.wait(done)
+        return done
+
+    def snapshot(self) -> State:
+        """The state itself, for a checkpoint."""
+        return self.state
+
+    def _copied(self, now: float, size: int) -> float:
+        return self.copy.enqueue(now, size / self.shared.compute.config.copy_bps * self._factor)
+
+    # -- faults and resources ------------------------------------------------------------------------
+
+    @property
+    def _factor(self) -> float:
+        return math.inf if self.hung else self.slow
+
+    def hang(self) -> None:
+        """Nothing that is asked for from now on ever completes; only a new process mends it."""
+        self.hung = True
+        self.compute.free = self.ftar.free = self.copy.free = math.inf
+
+    def slow_down(self, factor: float) -> None:
+        """What is asked for from now on takes ``factor`` times as long; 1 mends it."""
+        assert factor > 0.0
+        self.slow = factor
+
+    def flip_bit(self, bit: int) -> None:
+        """The next gradient computed has one wrong bit: silent corruption."""
+        self.flip = bit & 63
+
+    def poison(self) -> None:
+        """The next gradient computed is not a number."""
+        self.nan = True
+
+    def allocations(self) -> dict[str, int]:
+        """Bytes by name; retained, frozen and staged make up ``host.used``, the rest ``hbm.used``."""
+        memory, held = self.shared.memory, self._count_held()
+        buffers = len(self._rounds) - held + (self._served is not None)
+        return {
+            "params": memory.params,
+            "optimizer": memory.optimizer,
+            "slots": self.shared.slots_bytes,
+            "activations": memory.activations * self._computing,
+            "grads": self._grad_bytes * (self._grads is not None),
+            "reduced": self._grad_bytes * buffers,
+            "held": self._grad_bytes * held,
+            "retained": self._grad_bytes * (self._grads is not None and self.shared.retention == "host"),
+            "frozen": memory.state * len(self._frozen),
+            "staged": memory.state * len(self._staged),
+        }
+
+    def resources(self) -> dict[str, int]:
+        """Counts of what a rank may leak, for the log's ``resources``."""
+        held = self._count_held()
+        return {
+            "buffers": len(self._rounds) - held,
+            "held": held,
+            "frozen": len(self._frozen),
+            "staged": len(self._staged),
+        }
+
+    def _count_held(self) -> int:
+        return sum(buffer.learned for buffer in self._rounds.values())

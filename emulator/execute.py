@@ -1,0 +1,188 @@
+"""One emulation from settings to summary: runs it into a folder, checks its log, writes what came of it.
+
+Whatever ends a run early (Ctrl-C, a failure of the emulation itself), what there is by then is written.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from conformance.checker import Checker, InvariantResult, LogReader, Result
+
+from .eventlog import EventLog, LogError
+from .memory import OutOfMemory
+from .perfetto import TraceWriter
+from .progress import Progress
+from .rundir import EVENTS, TRACE, RunDir
+from .settings import Faults, RunSettings
+from .stalls import Stalls, Timeline
+from .summary import Measured, peak_rss, summary
+
+CHECK_EVERY = 1 << 15  # entries between two words about the progress of the check
+OnSpan = Callable[[int, str, float, float, dict[str, Any]], None]
+
+
+class RunError(Exception):
+    """The run cannot be carried out (disk full, mock GPU too small): one line for the user."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run. ``offending``: the first events of each violated invariant."""
+
+    summary: dict[str, Any]
+    expected: frozenset[str] = frozenset()
+    failures: list[str] = field(default_factory=list)
+    offending: dict[str, list[str]] = field(default_factory=dict)
+    interrupted: bool = False
+    error: str = ""
+
+
+@dataclass
+class Checked:
+    """What the log says of the invariants and of the time. ``error``: traceback if the check broke off."""
+
+    result: Result
+    stalls: Stalls
+    interrupted: bool = False
+    error: str = ""
+
+
+class Ended(NamedTuple):
+    """How the emulation ended. ``error``: traceback of its failure, or "". Wall seconds."""
+
+    interrupted: bool
+    error: str
+    wall_seconds: float
+    check_seconds: float
+
+
+def make_emulation(settings: RunSettings, faults: Faults, log: EventLog, on_span: OnSpan | None) -> Any:
+    """The driver of emulated ranks. The one place that knows which; tests put another in its place."""
+    from .emulation import Emulation
+
+    return Emulation(settings, faults, log, on_span=on_span)
+
+
+def run(settings: RunSettings, faults: Faults, folder: RunDir, progress: Progress) -> Outcome:
+    """Run, check, write. Raises RunError or ConfigError for what the user can mend, OSError of the disk."""
+    emulation = None
+    try:
+        with TraceWriter(folder.path / TRACE, settings.replicas) as trace:
+            began = time.perf_counter()
+            log = EventLog(folder.path / EVENTS)
+            emulation = build(settings, faults, log, trace.span, progress)
+            interrupted, error = drive(emulation, log, progress)
+            wall = time.perf_counter() - began
+            # Before anything else can go wrong: the faults make the run repeatable.
+            folder.write_schedule(settings.shape(), emulation.faults_injected)
+            began = time.perf_counter()
+            checked = check(folder.path / EVENTS, log.entries, settings.steps, trace, progress)
+            spent = time.perf_counter() - began
+    except BaseException:
+        if emulation is None:
+            folder.discard()
+        raise
+    return _write(settings, folder, emulation, log, checked, Ended(interrupted, error, wall, spent))
+
+
+def build(
+    settings: RunSettings, faults: Faults, log: EventLog, on_span: OnSpan | None, progress: Progress
+) -> Any:
+    """The emulation, ready to run; ``log`` is closed if it cannot be made. Raises RunError, ConfigError."""
+    progress.building(settings.ranks)
+    try:
+        return make_emulation(settings, faults, log, on_span)
+    except BaseException as error:
+        log.close()
+        if isinstance(error, OutOfMemory | LogError):
+            raise RunError(str(error)) from None
+        raise
+
+
+def drive(emulation: Any, log: EventLog, progress: Progress) -> tuple[bool, str]:
+    """Run the emulation to its end and close ``log``. Raises RunError when the log cannot be written.
+
+    Returns (interrupted, traceback of a failure of the emulation itself or "").
+    """
+    interrupted, error = False, ""
+    try:
+        try:
+            emulation.run(progress.update)
+        except KeyboardInterrupt:
+            interrupted = True
+        except LogError:
+            raise
+        except Exception:
+            error = traceback.format_exc()
+        finally:
+            log.close()
+    except LogError as failure:
+        raise RunError(str(failure)) from None
+    return interrupted, error
+
+
+def check(path: Path, entries: int, steps: int, trace: TraceWriter, progress: Progress) -> Checked:
+    """One pass over the log for the invariants, the lost time, and the instants of the trace.
+
+    Ctrl-C, or a log that cannot be read on, ends the pass; what was found until then stands.
+    """
+    reader, timeline = LogReader(path), Timeline(steps)
+    checker: Checker | None = None
+    interrupted, error = False, ""
+    try:
+        for number, entry in enumerate(reader):
+            if checker is None:
+                checker = Checker(entry)
+            else:
+                checker.observe(entry)
+            timeline.observe(entry)
+            trace.entry(entry)
+            if not number % CHECK_EVERY:
+                progress.checking(number, entries)
+    except KeyboardInterrupt:
+        interrupted = True
+    except Exception:
+        error = traceback.format_exc()
+    result = _result(checker, reader, bool(error))
+    return Checked(result, timeline.finish(), interrupted, error)
+
+
+def _result(checker: Checker | None, reader: LogReader, failed: bool) -> Result:
+    if checker is None:
+        return Result({}, failures=["the event log is empty: nothing was checked"])
+    if not failed:
+        return checker.finish(reader.truncated)
+    # The checker may be in the middle of something: only what it has counted is to be had.
+    found = {v.name: InvariantResult(v.checked, v.violated, v.violations) for v in checker.invariants}
+    lines = [f"{name}: violated {each.violated} times" for name, each in found.items() if each.violated]
+    return Result(found, failures=lines, entries=checker.entries)
+
+
+def _write(
+    settings: RunSettings, folder: RunDir, emulation: Any, log: EventLog, checked: Checked, ended: Ended
+) -> Outcome:
+    failed = ended.error or checked.error
+    if failed:
+        folder.write_error(failed)
+    last = failed.strip().splitlines()[-1] if failed else ""
+    interrupted = ended.interrupted or checked.interrupted
+    times = (ended.wall_seconds, ended.check_seconds)
+    measured = Measured(*times, peak_rss(), log.trace_hash, log.sums(), interrupted, last)
+    result = checked.result
+    found = summary(settings, emulation, checked.stalls, result.as_json(), measured)
+    folder.write_summary(found)
+    return _outcome(found, result, interrupted, last)
+
+
+def _outcome(found: dict[str, Any], result: Result, interrupted: bool, error: str) -> Outcome:
+    offending = {name: each.first for name, each in result.invariants.items() if each.violated}
+    failures = result.failures
+    if interrupted or error:  # what was never checked may just not have come yet
+        failures = [line for line in failures if line.split(":")[0] in offending]
+    return Outcome(found, result.expected, failures, offending, interrupted, error)

@@ -1,0 +1,129 @@
+"""The event kernel: virtual time, and handlers called in the order of time (design section 2).
+
+Order. Events run by time; events of one time run in *generations*: first those that were
+scheduled before the time was reached, in the order of scheduling, then those that they scheduled
+for the same time, and so on. Two events of one rank therefore keep their order (per-rank FIFO).
+Nothing may lean on the order of events of *different* ranks at one time: it is the order in which
+other ranks happened to run, and changes with the partition of ranks over workers. Whoever joins the
+words of several ranks (the store, a report) sorts them by (replica, position) first.
+
+Speed. All events of one time lie in one flat list [handler, event, handler, event, ...], so a wave
+of 98,304 equal arrivals costs one heap operation, and an event costs no tuple: 0.11 us here against
+0.19 us with a tuple for each (`benchmarks/kernel.py`). Handlers should be bound methods made once
+per rank and kept, not made anew for each event.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Handler = Callable[[Any, float], object]  # handler(event, now)
+
+# An instant with more generations than this is two machines that talk without time passing.
+MAX_GENERATIONS = 100_000
+
+
+class KernelError(Exception):
+    """An event in the past, or an instant that never ends: a fault of the driver, not of the job."""
+
+
+class Kernel:
+    """A clock in virtual seconds and the events that are still to come. Nothing is ever cancelled:
+    the machine that set a timer knows whether it still means anything.
+
+    now:    time of the event that runs, or of the last one that ran
+    events: how many events have run
+    """
+
+    __slots__ = ("now", "events", "_due", "_times", "_stopped", "_generations")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.events = 0
+        self._due: dict[float, list[Any]] = {}
+        self._times: list[float] = []
+        self._stopped = False
+        self._generations = 0
+
+    def at(self, time: float, handler: Handler, event: object) -> None:
+        """Call ``handler(event, time)`` at ``time``. A time of infinity never comes.
+
+        Raises KernelError for a time before ``now``, or one that is not a number.
+        """
+        try:
+            due = self._due[time]
+        except KeyError:
+            due = self._open(time)
+        due.append(handler)
+        due.append(event)
+
+    def _open(self, time: float) -> list[Any]:
+        if not time >= self.now:
+            raise KernelError(f"an event at {time!r} s cannot be scheduled: it is {self.now!r} s already")
+        if time == math.inf:
+            return []  # dropped: what never comes must not be counted as pending
+        due: list[Any] = []
+        self._due[time] = due
+        heapq.heappush(self._times, time)
+        return due
+
+    def run(self, until: float = math.inf) -> None:
+        """Run every event due before ``until`` (strictly), or to a stop; afterwards ``now`` is the
+        time of the last event, so events may still be scheduled between it and ``until``."""
+        self._stopped = False
+        times, pop = self._times, heapq.heappop
+        while times and times[0] < until and not self._stopped:
+            time = pop(times)
+            self._count_generation(time)
+            due = self._due.pop(time)
+            pairs = iter(due)
+            for handler, event in zip(pairs, pairs, strict=True):
+                handler(event, time)
+            self.events += len(due) >> 1
+
+    def _count_generation(self, time: float) -> None:
+        if time != self.now:
+            self.now = time
+            self._generations = 0
+        self._generations += 1
+        if self._generations > MAX_GENERATIONS:
+            raise KernelError(f"the instant {time!r} s never ends: events beget events without time passing")
+
+    def stop(self) -> None:
+        """End ``run`` after the generation that runs now: all of it or nothing, so that a stop
+        cuts no instant at a place that depends on the order of ranks."""
+        self._stopped = True
+
+    @property
+    def pending(self) -> int:
+        """How many events are scheduled and have not run; costs one look at each distinct time."""
+        return sum(len(due) for due in self._due.values()) >> 1
+
+    @property
+    def next_time(self) -> float:
+        """Time of the next event; infinity when there is none."""
+        return self._times[0] if self._times else math.inf
+
+
+@contextmanager
+def settled_heap() -> Iterator[None]:
+    """Run the body with the garbage collector kept off the objects that exist now.
+
+    A job of 98,304 ranks is some ten million long-lived objects without a cycle that dies; walking
+    them costs more than the run. They are frozen, and young collections made rare rather than
+    switched off, so that a stray cycle of a long run is still found.
+    """
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(500_000, 50, 1_000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()

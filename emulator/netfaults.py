@@ -1,0 +1,206 @@
+"""Faults of links: what the network does when it does not work.
+
+Connections are reliable, as RDMA queue pairs and TCP are. A message into a link that is down or
+partitioned is held and sent again until the fault is over, and then arrives. If that would take longer
+than ``reset_after``, the connection is reset: the message, and all later ones until the reset, never
+arrive, and the sender learns ``PeerLost`` at the reset. What is sent after the reset goes over a fresh
+connection. A ``lossy`` link breaks the connection at a message instead: the sender learns of a
+*transient* failure after ``TRANSIENT_AFTER`` and what it sends until then is lost.
+
+A fault has a start and an end, and is looked at when a message is sent; so add a fault no later than
+it starts. Which messages a lossy link breaks is a hash of (seed, link, number of the message on it).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ftruntime.protocol.errors import ConfigError
+from ftruntime.protocol.ids import Address, Replica
+
+from .mixing import MASK, mix
+
+TRANSIENT_AFTER = 1e-3  # seconds of hardware retries before a completion says "retry exceeded"
+
+Link = tuple[Address, Address]
+
+
+class LinkFaultKind(enum.StrEnum):
+    DOWN = "down"  # nothing passes; a partition when the groups are large. One way: add it twice
+    LOSSY = "lossy"  # ``amount`` of the messages (0..1) break their connection
+    DELAY = "delay"  # ``amount`` seconds are added
+    BANDWIDTH = "bandwidth"  # bandwidth is multiplied by ``amount`` (1e-6..1)
+
+
+class Group(NamedTuple):
+    """A set of ranks: all that match every field; an empty field matches all."""
+
+    replicas: frozenset[Replica] = frozenset()
+    buildings: frozenset[int] = frozenset()
+    positions: frozenset[int] = frozenset()
+
+
+EVERYONE = Group()
+
+
+class LinkFault(NamedTuple):
+    """From ``start`` until ``end`` (seconds; infinity: for ever), links from ``source`` to ``target``."""
+
+    kind: LinkFaultKind
+    start: float
+    end: float
+    source: Group = EVERYONE
+    target: Group = EVERYONE
+    amount: float = 0.0
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raises ConfigError naming the value that cannot be."""
+        if not 0.0 <= self.start < self.end:
+            raise ConfigError(
+                f"a {self.kind} fault from {self.start} s to {self.end} s must end after it starts"
+            )
+        low, high = _AMOUNTS[self.kind]
+        if not low <= self.amount <= high:
+            raise ConfigError(
+                f"a {self.kind} fault of amount {self.amount} must lie within {low:g}..{high:g}"
+            )
+
+
+_AMOUNTS = {
+    LinkFaultKind.DOWN: (0.0, 0.0),
+    LinkFaultKind.LOSSY: (0.0, 1.0),
+    LinkFaultKind.DELAY: (0.0, 3600.0),
+    LinkFaultKind.BANDWIDTH: (1e-6, 1.0),
+}
+
+
+class Failure(NamedTuple):
+    """``time`` at which the sender learns; ``lost``: PeerLost, else Transient."""
+
+    time: float
+    lost: bool
+
+
+class LinkFaults:
+    """All faults of links, and what they have left behind: broken connections and late arrivals."""
+
+    def __init__(self, building: Callable[[Replica], int], reset_after: float) -> None:
+        self._building = building
+        self._reset_after = reset_after
+        self._faults: list[LinkFault] = []
+        self._broken: dict[Link, Failure] = {}
+        self._latest: dict[Link, float] = {}  # last arrival on a link while any fault was about
+        self._sent: dict[Link, int] = {}  # messages on a lossy link
+        self._hit: dict[Replica, bool] = {}  # whether any fault touches what a replica sends
+        self._quiet = 0.0  # no fault and nothing it left behind matters from here on
+
+    def add(self, fault: LinkFault) -> None:
+        fault.check()
+        self._faults.append(fault)
+        self._hit.clear()
+        self._quiet = max(self._quiet, fault.end)
+
+    def over(self, now: float) -> bool:
+        return now >= self._quiet
+
+    def clear(self) -> None:
+        """Forget everything; only when it is ``over``."""
+        for left in (self._faults, self._broken, self._latest, self._sent, self._hit):
+            left.clear()
+
+    def may_hit(self, replica: Replica) -> bool:
+        """Whether any fault, of whatever time, is about messages that ``replica`` sends."""
+        hit = self._hit.get(replica)
+        if hit is None:
+            hit = self._hit[replica] = any(self._sends(fault.source, replica) for fault in self._faults)
+        return hit
+
+    def _sends(self, group: Group, replica: Replica) -> bool:
+        return (not group.replicas or replica in group.replicas) and (
+            not group.buildings or self._building(replica) in group.buildings
+        )
+
+    def begin(self, source: Address, target: Address, now: float) -> float:
+        """When a message sent at ``now`` really sets out; infinity: never, and ``failure`` is known."""
+        link = (source, target)
+        broken = self._broken.get(link)
+        if broken is not None and now < broken.time:
+            return math.inf
+        opened = self._opens(source, target, now)
+        if opened > now + self._reset_after:
+            return self._break(link, Failure(now + self._reset_after, True))
+        if self._loses(link, opened):
+            return self._break(link, Failure(opened + TRANSIENT_AFTER, False))
+        return opened
+
+    def _break(self, link: Link, failure: Failure) -> float:
+        self._broken[link] = failure
+        self._quiet = max(self._quiet, failure.time)
+        return math.inf
+
+    def _opens(self, source: Address, target: Address, now: float) -> float:
+        """The first time from ``now`` on at which no fault holds the link down."""
+        time, moved = now, True
+        while moved:
+            moved = False
+            for fault in self._faults:
+                if fault.kind is LinkFaultKind.DOWN and self._hits(fault, source, target, time):
+                    time, moved = fault.end, True
+        return time
+
+    def open_both(self, source: Address, target: Address, now: float) -> float:
+        """The first time at which the link is open both ways; infinity if that is past the reset.
+        The connection that broke, if any, is forgotten then."""
+        there = self._opens(source, target, now)
+        both = self._opens(target, source, there)
+        if both > now + self._reset_after:
+            return math.inf
+        self._broken.pop((source, target), None)
+        return both
+
+    def _loses(self, link: Link, time: float) -> bool:
+        for fault in self._faults:
+            if fault.kind is LinkFaultKind.LOSSY and self._hits(fault, *link, time):
+                number = self._sent[link] = self._sent.get(link, 0) + 1
+                (a, b), (c, d) = link
+                draw = mix(fault.seed ^ mix(a << 48 ^ b << 24 ^ mix(c << 48 ^ d << 24 ^ number)))
+                if draw < fault.amount * (MASK + 1):
+                    return True
+        return False
+
+    def _hits(self, fault: LinkFault, source: Address, target: Address, time: float) -> bool:
+        return (
+            fault.start <= time < fault.end
+            and self._within(fault.source, source)
+            and self._within(fault.target, target)
+        )
+
+    def _within(self, group: Group, address: Address) -> bool:
+        replica, position = address
+        return self._sends(group, replica) and (not group.positions or position in group.positions)
+
+    def quality(self, source: Address, target: Address, time: float) -> tuple[float, float]:
+        """(seconds added, factor of the bandwidth) of the link at ``time``."""
+        delay, factor = 0.0, 1.0
+        for fault in self._faults:
+            if self._hits(fault, source, target, time):
+                if fault.kind is LinkFaultKind.DELAY:
+                    delay += fault.amount
+                elif fault.kind is LinkFaultKind.BANDWIDTH:
+                    factor *= fault.amount
+        return delay, factor
+
+    def in_order(self, source: Address, target: Address, arrival: float) -> float:
+        """``arrival``, or as late as what was sent before it on this link: links are FIFO."""
+        link = (source, target)
+        arrival = max(arrival, self._latest.get(link, 0.0))
+        self._latest[link] = arrival
+        self._quiet = max(self._quiet, arrival)
+        return arrival
+
+    def failure(self, source: Address, target: Address) -> Failure:
+        return self._broken[source, target]

@@ -1,0 +1,212 @@
+"""What a person may choose for an emulation: one frozen object, checked before anything is built.
+
+Whatever is wrong is refused here with a ConfigError (ScheduleError for a file of faults) of one line
+that names the value and the mend. A file of settings is read by ``settings_file.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import psutil  # type: ignore[import-untyped]
+
+import faultinject
+from faultinject import AnyFault, JobShape, Schedule, ScheduleError
+from ftruntime.protocol.config import JobConfig, load
+from ftruntime.protocol.errors import ConfigError
+
+MEMORY_PER_RANK = 6_000  # bytes of this process for one emulated rank in fingerprint fidelity
+MEMORY_FACTOR = {"fingerprint": 1, "tensor": 8}
+MOST_BUCKETS = 4_096
+# A safety stop, far beyond what a run with faults needs: one that cannot make progress must end.
+STOP_HOURS, STOP_FACTOR = 24.0, 20.0
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # what a container may use, which the host does not show
+
+Faults = Schedule | Iterator[tuple[AnyFault, ...]]
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An emulation. Equal settings (and faults) give equal traces.
+
+    replicas, ranks_per_replica:  R replicas of W ranks
+    steps:              the run ends when this step is committed
+    faults:             "none", "table" (drawn from the table of causes), or the path of a schedule
+    mtbf_minutes:       for "table": virtual minutes between failures; None: the published figure, scaled
+    min_replicas:       fewer contributors do not train; None becomes half of the replicas
+    buckets, bucket_mib, chunk_mib, slots:  FTAR: gradient buckets of a rank, chunks, chunks in flight
+    streams:            streams of the data; 0: 8 x replicas
+    checkpoint_every:   steps between checkpoints; 0: none
+    step_seconds:       forward and backward of one step, virtual
+    jitter:             share by which a replica's step may be longer or shorter
+    corpus:             text files; none: documents made by faker in ``locales`` (none: several)
+    max_virtual_hours:  safety stop; None: far beyond what ``steps`` need
+    hbm_gib:            memory of a mock GPU
+    overrides:          any other key of JobConfig, nested as there; they win over the fields above
+    """
+
+    replicas: int = 12
+    ranks_per_replica: int = 64
+    steps: int = 200
+    seed: int = 0
+    faults: str = "none"
+    mtbf_minutes: float | None = None
+    fidelity: Literal["fingerprint", "tensor"] = "fingerprint"
+    catch_up: Literal["tap", "zeros"] = "tap"
+    gradient_retention: Literal["device", "host", "none"] = "device"
+    min_replicas: int | None = None
+    buckets: int = 1
+    bucket_mib: int = 96
+    chunk_mib: int = 8
+    slots: int = 8
+    streams: int = 0
+    samples_per_step: int = 8
+    checkpoint_every: int = 0
+    divisor: Literal["contributors", "replicas"] = "contributors"
+    lr_scaling: Literal["none", "linear", "sqrt"] = "sqrt"
+    step_seconds: float = 20.0
+    jitter: float = 0.0
+    corpus: tuple[str, ...] = ()
+    locales: tuple[str, ...] = ()
+    max_virtual_hours: float | None = None
+    fan_out: int = 32
+    hbm_gib: float = 80.0
+    overrides: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.min_replicas is None:
+            msgspec.structs.force_setattr(self, "min_replicas", max(1, self.replicas // 2))
+
+    @property
+    def ranks(self) -> int:
+        return self.replicas * self.ranks_per_replica
+
+    @property
+    def stop_seconds(self) -> float:
+        """Virtual seconds after which the run ends, whatever it has reached."""
+        if self.max_virtual_hours is not None:
+            return self.max_virtual_hours * 3600.0
+        return STOP_HOURS * 3600.0 + STOP_FACTOR * self.steps * self.step_seconds
+
+    def job_config(self) -> JobConfig:
+        """The job that is emulated. Raises ConfigError."""
+        for name in ("buckets", "bucket_mib", "chunk_mib", "slots"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.buckets > MOST_BUCKETS:
+            raise ConfigError(f"buckets is {self.buckets}: it must be at most {MOST_BUCKETS}")
+        same = {name: getattr(self, name) for name in SAME_NAME}
+        ftar = {
+            "buckets": [self.bucket_mib << 20] * self.buckets,
+            "chunk_bytes": self.chunk_mib << 20,
+            "slots": self.slots,
+        }
+        own = {**same, "ftar": ftar, "catch_up": {"mode": self.catch_up}}
+        return load(merge(own, self.overrides))
+
+    def shape(self) -> JobShape:
+        """What faults can hit. Raises ConfigError."""
+        job = self.job_config()
+        return JobShape(
+            replicas=job.replicas, ranks_per_replica=job.ranks_per_replica, min_replicas=job.min_replicas
+        )
+
+    def mtbf_seconds(self) -> float:
+        """Virtual seconds between the failures of ``--faults table``."""
+        if self.mtbf_minutes is not None:
+            return self.mtbf_minutes * 60.0
+        return faultinject.default_mtbf(self.shape())
+
+    def check(self) -> RunSettings:
+        """Itself, if it can run here. Raises ConfigError."""
+        job = self.job_config()
+        for complaint in _complaints(self):
+            raise ConfigError(complaint)
+        longest = self.step_seconds * (1 + self.jitter)
+        if longest >= job.timeouts.round:
+            raise ConfigError(
+                f"step_seconds {self.step_seconds:g} with jitter {self.jitter:g} is too long for "
+                f"timeouts.round {job.timeouts.round:g} s: every step would be given up; "
+                "raise timeouts.round in a --config file"
+            )
+        _check_memory(self, memory_available())
+        return self
+
+    def load_faults(self) -> Faults:
+        """The faults of the run. Raises ScheduleError or ConfigError for a bad file or MTBF."""
+        if self.faults == "none":
+            return Schedule(job=self.shape())
+        if self.faults == "table":
+            mtbf = self.mtbf_seconds()
+            return faultinject.interruptions(self.shape(), seed=self.seed, mtbf_seconds=mtbf)
+        if not Path(self.faults).exists():
+            raise ScheduleError(
+                f"faults {self.faults!r}: no such file; write none, table, or a schedule's path"
+            )
+        return faultinject.load(self.faults, self.shape())
+
+
+# Fields that JobConfig has by the same name.
+SAME_NAME = tuple(
+    name for name in RunSettings.__struct_fields__
+    if name in JobConfig.__struct_fields__ and name != "catch_up"
+)  # fmt: skip
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``below`` with the values of ``above`` put over it, table by table."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        both = isinstance(under, Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(dict(under or {}), value) if both else value
+    return merged
+
+
+def _complaints(s: RunSettings) -> Iterator[str]:
+    if not 1 <= s.steps < 2**53:
+        yield f"steps is {s.steps}: it must be at least 1"
+    if not 0 <= s.seed < 2**64:
+        yield f"seed is {s.seed}: it must be 0 to 2**64 - 1"
+    for name in ("step_seconds", "hbm_gib", "mtbf_minutes", "max_virtual_hours"):
+        value = getattr(s, name)
+        if value is not None and not 0 < value < math.inf:
+            yield f"{name} is {value:g}: it must be a number above 0"
+    if not 0 <= s.jitter < 1:
+        yield f"jitter is {s.jitter:g}: it is a share, 0 or more and below 1"
+    if s.locales:
+        from .corpus import FakerCorpus  # here, for faker takes a while to import
+
+        FakerCorpus(0, s.locales, streams=1)  # raises ConfigError for one that there is not
+    for path in s.corpus:
+        if not Path(path).is_file():
+            what = "is a directory" if Path(path).is_dir() else "is missing"
+            yield f"corpus file {path} {what}: name a text file"
+
+
+def _check_memory(settings: RunSettings, available: int) -> None:
+    needed = settings.ranks * MEMORY_PER_RANK * MEMORY_FACTOR[settings.fidelity]
+    if needed > available:
+        raise ConfigError(
+            f"{settings.ranks} ranks ({settings.replicas} replicas x {settings.ranks_per_replica}) need "
+            f"about {_gib(needed)} GiB of memory in {settings.fidelity} fidelity, and {_gib(available)} GiB "
+            "are available: lower replicas or ranks_per_replica"
+        )
+
+
+def memory_available() -> int:
+    """Bytes that this process may still take, of the machine or of its container."""
+    available = int(psutil.virtual_memory().available)
+    try:
+        return min(available, int(CGROUP_LIMIT.read_text()))
+    except (OSError, ValueError):  # no such limit here, or "max"
+        return available
+
+
+def _gib(size: int) -> str:
+    """With a digit behind the point, for integers of any length."""
+    tenths = size * 10 >> 30
+    return f"{tenths // 10:,}.{tenths % 10}"

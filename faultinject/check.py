@@ -1,0 +1,128 @@
+"""Judges faults: types, ranges, onset, and targets against the shape of a job.
+
+Used for what a file says and for what a program built, so both are refused in the same words.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from .errors import ScheduleError, shown
+from .fields import FIELDS
+from .shape import JobShape
+from .vocabulary import AnyFault, Fault, Group, Partition, kind_of
+
+_FIELD_AT_FAULT = re.compile(r" - at `\$\.(\w+)")  # the path that msgspec puts at the end
+
+
+def misfit(place: str, name: str, value: Any) -> ScheduleError:
+    """The error for a value that its field cannot have; ``place`` ends before the field's name."""
+    return ScheduleError(f"{place}.{name}: {shown(value)} does not fit; write {FIELDS[name].write}")
+
+
+def typed(raw: dict[str, Any], cls: type[AnyFault], place: str) -> AnyFault:
+    """A fault from its fields, of which none is missing or unknown. Raises ScheduleError for a wrong type.
+
+    msgspec says where a type is wrong, and the table of fields says what to write there.
+    """
+    try:
+        return msgspec.convert(raw, cls)
+    except msgspec.ValidationError as error:
+        where = _FIELD_AT_FAULT.search(str(error))
+        assert where is not None, str(error)
+        raise misfit(place, where[1], raw[where[1]]) from None
+
+
+def check_fault(fault: AnyFault, place: str, shape: JobShape | None) -> None:
+    """Raises ScheduleError for the first thing wrong with a fault; ``place`` is ``faults[3]``, say.
+
+    Without a shape the targets are only known to be 0 or more.
+    """
+    typed(msgspec.to_builtins(fault, enc_hook=repr), type(fault), place)  # a program may put in anything
+    _check_ranges(fault, place)
+    _check_onset(fault, place)
+    _check_one_target(fault, place)
+    if isinstance(fault, Partition):
+        _check_groups(fault, place)
+    if shape is not None:
+        _check_targets(fault, place, shape)
+
+
+def _check_ranges(fault: Fault, place: str) -> None:
+    for name in fault.__struct_fields__:
+        value = getattr(fault, name)
+        if value is not None and not FIELDS[name].fits(value):
+            raise misfit(place, name, value)
+
+
+def _check_onset(fault: Fault, place: str) -> None:
+    either = 'give either "at", or "step" and "phase"'
+    if fault.at is None and fault.step is None and fault.phase is None:
+        raise ScheduleError(f"{place}: {kind_of(fault)} has no onset; {either}")
+    for name, other in (("step", "phase"), ("phase", "step")):
+        value = getattr(fault, name)
+        if value is not None and fault.at is not None:
+            beside = f"stands beside at {shown(fault.at)}"
+            raise ScheduleError(f"{place}.{name}: {shown(value)} {beside}; {either}")
+        if value is not None and getattr(fault, other) is None:
+            beside = f"missing beside {name} {shown(value)}"
+            raise ScheduleError(f"{place}.{other}: {beside}; write {FIELDS[other].write}")
+
+
+def _check_one_target(fault: Fault, place: str) -> None:
+    given = [name for name in fault.ONE_OF if getattr(fault, name) is not None]
+    if fault.ONE_OF and len(given) != 1:
+        has = " and ".join(given) if given else "no target"
+        names = " or ".join(fault.ONE_OF)
+        raise ScheduleError(f"{place}: {kind_of(fault)} has {has}; give exactly one of {names}")
+
+
+def _check_groups(fault: Partition, place: str) -> None:
+    groups = f"{place}.groups: {shown(fault.groups)}"
+    if len(fault.groups) < 2 or not all(fault.groups):
+        raise ScheduleError(f"{groups} separates nothing; write two or more groups, none empty")
+    if fault.one_way and len(fault.groups) != 2:
+        raise ScheduleError(f"{groups} are {len(fault.groups)} groups; one_way needs exactly 2")
+    parties = [party for group in fault.groups for party in group]
+    for party in parties:
+        if party != "store" and party < 0:
+            raise misfit(place, "groups", fault.groups)
+        if parties.count(party) > 1:
+            raise ScheduleError(f"{groups} names {shown(party)} twice; name each party once")
+
+
+def _check_targets(fault: Fault, place: str, shape: JobShape) -> None:
+    """Every replica, position and host that the fault names must be one of the job's."""
+    for name, inner, what, size in (
+        ("rank", "position", "positions", shape.ranks_per_replica),
+        ("host", "host", "hosts", shape.hosts_per_replica),
+    ):
+        pair = getattr(fault, name, None)
+        if pair is not None:
+            _check_replica(f"{place}.{name}", pair, pair[0], shape)
+            _check_number(f"{place}.{name}", pair, inner, pair[1], f"a replica has {what}", size)
+    replica = getattr(fault, "replica", None)
+    if replica is not None:
+        _check_replica(f"{place}.replica", replica, replica, shape)
+    if isinstance(fault, Partition):
+        _check_parties(fault.groups, f"{place}.groups", shape)
+
+
+def _check_parties(groups: tuple[Group, ...], place: str, shape: JobShape) -> None:
+    for group in groups:
+        for party in group:
+            if party != "store":
+                _check_replica(place, groups, party, shape)
+
+
+def _check_replica(place: str, value: Any, replica: int, shape: JobShape) -> None:
+    _check_number(place, value, "replica", replica, "the job has replicas", shape.replicas)
+
+
+def _check_number(place: str, value: Any, what: str, number: int, having: str, size: int) -> None:
+    if number >= size:
+        mend = f"{having} 0 to {size - 1}; choose one of them"
+        raise ScheduleError(f"{place}: {shown(value)} names {what} {number}, but {mend}")

@@ -1,0 +1,227 @@
+"""``advance``: closes a round and opens the next with its plan, in one compare-and-set (design 3.2).
+
+Pure functions from (head, what the store says of the members) to the head to write. A round
+commits once or is closed for ever, so no two replicas carry different updates of one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from .blame import accusations, blamed, punish
+from .config import JobConfig
+from .head import Commit, Fate, Head, Status
+from .ids import MemberId, Replica, Round
+from .ledger import advance as advance_ledger
+from .plan import Base, Kind, Plan
+from .planner import Members, make_plan
+from .record import Record
+
+MIN_CHAIN = 8  # commits kept for people to look at, whatever the targets
+
+
+class Next(msgspec.Struct, frozen=True):
+    """Write this head."""
+
+    head: Head
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The round is not open: this is what became of it, and never a refusal (!)."""
+
+    fate: Fate
+
+
+class NotYet(msgspec.Struct, frozen=True):
+    """Nothing to write now; ``reason`` says what must happen first."""
+
+    reason: str
+
+
+Advance: TypeAlias = Next | Settled | NotYet
+
+
+def advance(
+    config: JobConfig, head: Head, round: Round, fate: Fate, by: MemberId, members: Members
+) -> Advance:
+    """End ``round`` as ``fate`` (COMMITTED or CLOSED) and plan the next one.
+
+    A retry after a failed compare-and-set keeps ``round`` (!): whoever advanced it in between is
+    answered by what became of it, never by committing a later round that nobody reduced.
+    """
+    if round != head.round:
+        assert round < head.round, "a round that no head has opened cannot end"
+        return Settled(head.fate(round))
+    if not head.current(by):
+        return NotYet(f"{by} was succeeded by a later life")
+    if head.status is not Status.RUNNING:
+        return NotYet(f"round {round} is {head.status.name.lower()}: only recovery leads out of it")
+    return (_commit if fate is Fate.COMMITTED else _close)(config, head, by, members)
+
+
+def _commit(config: JobConfig, head: Head, by: MemberId, members: Members) -> Advance:
+    plan = head.plan
+    assert by in plan.contributors, "only a contributor of the plan may commit its round"
+    base = Base(
+        plan.base.step + 1,
+        plan.lineage_after,
+        advance_ledger(plan.base.ledger, plan.ranges_by_replica()),
+    )
+    commit = Commit(base.step, base.lineage, plan.round, plan.contributors)
+    unhappy = [m for m in plan.contributors if m != by and members.said_no(m, plan.round)]
+    opened = msgspec.structs.replace(
+        head,
+        version=head.version + 1,
+        round=head.round + 1,
+        chain=_trim(config, head, members, (*head.chain, commit)),
+        penalties=punish(head.penalties, _accusers_among(unhappy, members), plan.round),
+        closes=0,
+        fruitless=0,
+        by=by,
+    )
+    tapping = _tapping(head, members)
+    holders = (
+        {by} | _still_in(head, members, plan) | {m for m in tapping if _ready_and_level(m, plan, members)}
+    )
+    return _open(config, opened, base, holders, members, tapping)
+
+
+def _still_in(head: Head, members: Members, plan: Plan) -> set[MemberId]:
+    """Contributors that are presumed to be where the round leaves them: live, and did not say no."""
+    return {m for m in plan.contributors if members.live(head, m) and not members.said_no(m, plan.round)}
+
+
+def _tapping(head: Head, members: Members) -> frozenset[MemberId]:
+    """Level catchers of the open round: with its reduced gradients they come to its result."""
+    plan = head.plan
+    found = set()
+    for catcher in plan.catchers:
+        record = members.record(catcher.member)
+        if record is None or not members.live(head, catcher.member):
+            continue
+        if record.holds(plan.base.lineage) and not members.said_no(catcher.member, plan.round):
+            found.add(catcher.member)
+    return frozenset(found)
+
+
+def _ready_and_level(member: MemberId, plan: Plan, members: Members) -> bool:
+    record = members.record(member)
+    return record is not None and record.ready and record.holds(plan.base.lineage)
+
+
+def _accusers_among(unhappy: Iterable[MemberId], members: Members) -> list[MemberId]:
+    """Who failed a round that others completed, because of a peer: it waits before it tries again."""
+    found = []
+    for member in unhappy:
+        record = members.record(member)
+        if record is not None and record.accuses:
+            found.append(member)
+    return found
+
+
+def _close(config: JobConfig, head: Head, by: MemberId, members: Members) -> Advance:
+    plan = head.plan
+    training = plan.kind is Kind.TRAIN
+    holders = _still_in(head, members, plan) | _recorded(head, members, plan.base.lineage)
+    unreachable = _all_accused(config, head, members, holders)
+    if not holders or unreachable:
+        return _recover(head, by, members, unreachable)
+    guilty = _guilty(head, members) if training else ()
+    closed = msgspec.structs.replace(
+        head,
+        version=head.version + 1,
+        round=head.round + 1,
+        penalties=punish(head.penalties, guilty, plan.round),
+        closes=head.closes + 1 if training else head.closes,
+        fruitless=0 if training else _fruitless(head, members),
+        by=by,
+    )
+    return _open(config, closed, plan.base, holders, members, ())
+
+
+def _recorded(head: Head, members: Members, lineage: str) -> set[MemberId]:
+    return {r.member for r in members.live_records(head) if r.holds(lineage)}
+
+
+def _guilty(head: Head, members: Members) -> list[MemberId]:
+    accused_by = accusations(members.live_records(head), head.round)
+    out = blamed(accused_by)
+    return [m for m in head.plan.ring() if m.replica in out]
+
+
+def _fruitless(head: Head, members: Members) -> int:
+    """One more, unless a catcher came level in the round that closes."""
+    level = any(
+        (record := members.record(c.member)) is not None and record.holds(head.plan.base.lineage)
+        for c in head.plan.catchers
+    )
+    return 0 if level or not head.plan.catchers else head.fruitless + 1
+
+
+def _all_accused(config: JobConfig, head: Head, members: Members, holders: Collection[MemberId]) -> bool:
+    """Holders that reach the store but no peer, for ``fruitless`` rounds (design 3.2)."""
+    if head.fruitless < config.catch_up.fruitless or not holders:
+        return False
+    out = unreachable_holders(head, members, {m.replica for m in holders})
+    return len(out) == len({m.replica for m in holders})
+
+
+def unreachable_holders(head: Head, members: Members, holders: Collection[Replica]) -> frozenset[Replica]:
+    """Holders that every other live member accuses in its latest word."""
+    others = [r for r in members.live_records(head) if r.member.replica not in holders]
+    if not others:
+        return frozenset()
+    return frozenset(h for h in holders if all(h in r.accuses for r in others))
+
+
+def _recover(head: Head, by: MemberId, members: Members, unreachable: bool) -> Advance:
+    """First step of a rollback: nobody can hold the end of the chain, as far as the records say."""
+    if not unreachable:
+        for member in head.end.contributors:
+            record = members.record(member)
+            if members.live(head, member) and (record is None or record.as_of <= head.end.round):
+                return NotYet(f"{member} has not said what became of round {head.end.round} there")
+    return Next(
+        msgspec.structs.replace(
+            head,
+            version=head.version + 1,
+            round=head.round + 1,
+            status=Status.RECOVERING,
+            by=by,
+        )
+    )
+
+
+def _open(
+    config: JobConfig,
+    head: Head,
+    base: Base,
+    holders: Collection[MemberId],
+    members: Members,
+    tapping: Collection[MemberId],
+) -> Next:
+    plan = make_plan(config, head, base, holders, members, tapping=tapping)
+    return Next(msgspec.structs.replace(head, plan=plan))
+
+
+def _trim(config: JobConfig, head: Head, members: Members, chain: tuple[Commit, ...]) -> tuple[Commit, ...]:
+    """Forget commits older than every rollback target, and never keep more than ``chain_limit``.
+
+    The genesis stays. A rollback may go back to what any current member holds or fetches, leased or
+    not, so those stay too. ``chain_limit`` is at least twice the catch-up window: a member that falls
+    off the chain is out of every fetch and every open round.
+    """
+    targets = [c.step for c in head.checkpoints]
+    for record in members.records:
+        if head.current(record.member):
+            targets += [s for s in _steps_of(record) if s > 0]
+    kept_from = min([*targets, chain[-1].step - MIN_CHAIN])
+    kept = [c for c in chain[1:] if c.step >= kept_from][-config.chain_limit :]
+    return (chain[0], *kept)
+
+
+def _steps_of(record: Record) -> list[int]:
+    return [record.held.step] + ([record.fetching.step] if record.fetching else [])

@@ -1,0 +1,58 @@
+"""When to close an unfinished round, or to look for a way out of ``recovering``.
+
+Only advice: safety never depends on when a round is closed, nor on who closes it (design 3.2).
+"""
+
+from __future__ import annotations
+
+from .advance import Next, advance
+from .config import JobConfig
+from .head import Fate, Head, Status
+from .ids import MemberId
+from .plan import Kind, Plan
+from .planner import Members
+from .record import Stance
+
+
+def should_close(config: JobConfig, head: Head, me: MemberId, members: Members, waited: bool) -> bool:
+    """Whether the open round should be closed now. ``waited``: its time to close has passed."""
+    if head.status is not Status.RUNNING:
+        return False
+    if waited:
+        return True
+    if head.plan.kind is Kind.TRAIN:
+        return _nobody_can_finish(head, members)
+    return _better_plan(config, head, me, members)
+
+
+def _nobody_can_finish(head: Head, members: Members) -> bool:
+    """Someone said no or is gone, and the rest have said yes, no, or are gone too."""
+    trouble = False
+    for member in head.plan.contributors:
+        if not members.live(head, member) or members.said_no(member, head.round):
+            trouble = True
+        elif not _said_yes(member, head, members):
+            return False
+    return trouble
+
+
+def _said_yes(member: MemberId, head: Head, members: Members) -> bool:
+    record = members.record(member)
+    return record is not None and record.round == head.round and record.stance is Stance.YES
+
+
+def _better_plan(config: JobConfig, head: Head, me: MemberId, members: Members) -> bool:
+    """A catch-up-only round closes when closing it would change what anyone does."""
+    if head.round == 1 and sum(r.ready for r in members.live_records(head)) < config.replicas:
+        return False  # the job begins: ``waited`` says when to go on without the missing
+    result = advance(config, head, head.round, Fate.CLOSED, me, members)
+    if not isinstance(result, Next):
+        return False
+    if result.head.status is Status.RECOVERING:
+        return True
+    return _gist(result.head.plan) != _gist(head.plan)
+
+
+def _gist(plan: Plan) -> object:
+    """What a plan makes anyone do, less its number."""
+    return plan.kind, plan.contributors, plan.catchers, plan.restore

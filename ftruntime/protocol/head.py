@@ -1,0 +1,121 @@
+"""The head: the one register on which a job agrees (design 3.2). This file says what it is;
+``advance.py``, ``recovery.py`` and ``registry.py`` hold the pure functions that change it."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from .ids import Incarnation, Lineage, MemberId, Round, Step
+from .ledger import Ledger
+from .plan import Plan
+
+
+class Status(enum.IntEnum):
+    RUNNING = 1
+    RECOVERING = 2  # the road to a rollback: members promise, then one plan is made of promises
+    LOST = 3  # the store came back older than a member remembers: nothing moves until rebuilt
+
+
+class Fate(enum.IntEnum):
+    """What became of a round. There is no third answer: a round commits once or is closed for ever."""
+
+    OPEN = 0
+    COMMITTED = 1
+    CLOSED = 2
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True):
+    """One link of the chain: the state after ``round``, and who contributed to it."""
+
+    step: Step
+    lineage: Lineage
+    round: Round
+    contributors: tuple[MemberId, ...]
+
+
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
+    """A recorded checkpoint: the manifest of all ranks' shards of one (step, lineage)."""
+
+    name: str
+    step: Step
+    lineage: Lineage
+    ledger: Ledger
+
+
+class Penalty(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An accused member stays out of plans before round ``until``; each strike doubles the time."""
+
+    member: MemberId
+    until: Round
+    strikes: int
+
+
+class Rollback(msgspec.Struct, frozen=True, array_like=True):
+    """The last rollback, on record: from which end of the chain to which state, and why that one."""
+
+    round: Round
+    from_step: Step
+    to_step: Step
+    to_lineage: Lineage
+    source: str  # live | checkpoint | initial
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """The register. ``round`` is the open round, and ``plan.round == round`` while RUNNING.
+
+    chain:      commits from the oldest rollback target to the end; chain[0] is the genesis, the
+                state lineage(0) with round 0, which is always a rollback target
+    incarnations: (latest incarnation, nonce of its registration) of each replica, 0 if none yet
+    job:        digest of the configuration that every member must share
+    closes:     consecutive closes of a step; doubles the durations of the next plan
+    fruitless:  consecutive catch-up-only rounds that closed without any catcher becoming level
+    """
+
+    version: int
+    epoch: int
+    round: Round
+    status: Status
+    plan: Plan
+    chain: tuple[Commit, ...]
+    incarnations: tuple[tuple[Incarnation, str], ...]
+    job: str = ""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    penalties: tuple[Penalty, ...] = ()
+    closes: int = 0
+    fruitless: int = 0
+    rollback: Rollback | None = None
+    by: MemberId | None = None  # who made this change, for people and for the checker
+
+    @property
+    def end(self) -> Commit:
+        """The end of the chain: the only state that a plan may be based on."""
+        return self.chain[-1]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Heads are totally ordered by this: a read that goes back is a read of a stale replica."""
+        return self.epoch, self.version
+
+    def current(self, member: MemberId) -> bool:
+        """Whether ``member`` is the latest life of its replica."""
+        return self.incarnations[member.replica][0] == member.incarnation
+
+    def commit_of(self, round: Round) -> Commit | None:
+        for commit in reversed(self.chain):
+            if commit.round == round:
+                return commit if round > 0 else None
+            if commit.round < round:
+                return None
+        return None
+
+    def fate(self, round: Round) -> Fate:
+        """What became of ``round``, as this head shows it."""
+        if round >= self.round:
+            return Fate.OPEN
+        return Fate.CLOSED if self.commit_of(round) is None else Fate.COMMITTED
+
+    def on_chain(self, lineage: Lineage) -> bool:
+        """Whether ``lineage`` is a prefix of the chain (design 3.2: nothing else is ever a base)."""
+        return any(commit.lineage == lineage for commit in self.chain)

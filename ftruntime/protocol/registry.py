@@ -1,0 +1,65 @@
+"""How a job and its members come into being: genesis and ``register`` (design 3.2).
+
+Pure functions over the head. A new incarnation fences the old one; the nonce makes a repeat
+after a lost answer return the same incarnation (schedule 15's sibling: a member must not fence
+itself).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .config import JobConfig
+from .errors import ConfigError
+from .head import Commit, Head, Status
+from .ids import Incarnation, Replica
+from .plan import Base, Kind, Plan, lineage_root
+from .planner import durations
+
+
+def genesis(config: JobConfig) -> Head:
+    """The first head of a job: round 0 is closed, and round 1 waits for enough holders of lineage(0)."""
+    root = lineage_root(config.job, config.initial_digest)
+    base = Base(0, root, (0,) * config.stream_count)
+    plan = Plan(
+        round=1,
+        kind=Kind.CATCH_UP,
+        base=base,
+        contributors=(),
+        ranges=(),
+        catchers=(),
+        divisor=0,
+        lr_factor=0.0,
+        durations=durations(config, 0),
+        reason="the job begins: waiting for replicas",
+    )
+    return Head(
+        version=1,
+        epoch=1,
+        round=1,
+        status=Status.RUNNING,
+        plan=plan,
+        chain=(Commit(0, root, 0, ()),),
+        incarnations=((0, ""),) * config.replicas,
+        job=config.digest(),
+    )
+
+
+def register(config: JobConfig, head: Head, replica: Replica, nonce: str) -> tuple[Head, Incarnation]:
+    """Enter a new life of ``replica``. Returns the head to write and the incarnation.
+
+    The same nonce returns the same incarnation and the head unchanged (!). Raises ConfigError if
+    the member was configured for another job: it must stop, both values are named.
+    """
+    if head.job != config.digest():
+        raise ConfigError(
+            f"replica {replica} is configured as {config.digest()} but the job runs as {head.job}: "
+            "give every replica the same configuration"
+        )
+    incarnation, last_nonce = head.incarnations[replica]
+    if last_nonce == nonce:
+        return head, incarnation
+    lives = list(head.incarnations)
+    lives[replica] = (incarnation + 1, nonce)
+    changed = msgspec.structs.replace(head, version=head.version + 1, incarnations=tuple(lives), by=None)
+    return changed, incarnation + 1

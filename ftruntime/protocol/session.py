@@ -1,0 +1,261 @@
+"""A leader's session with the consensus store: registration, lease, record, and intents.
+
+    phase        event                              next    what it does
+    -----------  ---------------------------------  ------  -----------------------------------
+    REGISTERING  the head has our nonce             ACTIVE  takes a lease
+    ACTIVE       the store lost its head (!)        BEREFT  publishes the newest head it has seen
+    BEREFT       a newer head is there              ACTIVE  goes on, by way of ``recovering``
+    any          a higher incarnation of the        GONE    exits and never registers again (!)
+                 replica, or a refused write
+
+While the store does not answer, every request is looked into again after ``timeouts.store``
+seconds, for ever: training goes on to the vote, commits wait, nothing is lost.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+
+import msgspec
+
+from . import store
+from .advance import Next, NotYet
+from .client import StoreClient
+from .config import JobConfig
+from .effects import Effect, Exit, Note, SetTimer
+from .errors import ConfigError
+from .head import Head, Status
+from .ids import MemberId, Replica
+from .intent import Intent, evaluate
+from .plan import lineage_root
+from .record import Held, Record, Stance
+from .recovery import rebuild, suspend
+from .registry import genesis, register
+
+
+class Phase(enum.IntEnum):
+    REGISTERING = 1
+    ACTIVE = 2
+    BEREFT = 3
+    GONE = 4
+
+
+MOVES: dict[Phase, frozenset[Phase]] = {
+    Phase.REGISTERING: frozenset({Phase.ACTIVE, Phase.GONE}),
+    Phase.ACTIVE: frozenset({Phase.BEREFT, Phase.GONE}),
+    Phase.BEREFT: frozenset({Phase.ACTIVE, Phase.GONE}),
+    Phase.GONE: frozenset(),
+}
+
+
+class Session:
+    """One life of one replica, in the eyes of the store.
+
+    nonce:    names this process's registration, so that a repeat is recognised (!)
+    attempt:  0 for the first process of this replica ever: only then may it found the job
+    said:     the last record that was put, whether or not the store has answered yet
+    """
+
+    __slots__ = (
+        "_attempt",
+        "_config",
+        "_confirmed",
+        "_intent",
+        "_nonce",
+        "_put_off",
+        "_replica",
+        "client",
+        "me",
+        "phase",
+        "said",
+    )
+
+    def __init__(self, config: JobConfig, replica: Replica, nonce: str, attempt: int) -> None:
+        self._config = config
+        self._replica = replica
+        self._nonce = nonce
+        self._attempt = attempt
+        self._intent: Intent | None = None
+        self._put_off: Intent | None = None
+        self._confirmed = False
+        self.client = StoreClient(config.timeouts.store)
+        self.me = MemberId(replica, 0)
+        self.phase = Phase.REGISTERING
+        self.said: Record | None = None
+
+    def clone(self) -> Session:
+        other = copy.copy(self)
+        other.client = self.client.clone()
+        return other
+
+    # -- events -------------------------------------------------------------------------------
+
+    def start(self, out: list[Effect]) -> None:
+        self._read_again(out)
+        out.append(SetTimer("poll", 0, self._config.timeouts.poll))
+
+    def answered(self, number: int, answer: object, out: list[Effect]) -> None:
+        call = self.client.answered(number, answer, out)
+        if getattr(answer, "fenced", False):
+            self._leave("a later life of this replica has registered", out)
+        elif call is not None and call.purpose == "fresh" and self._intent is not None:
+            self._decide(self._intent, out)
+        self._look(out)
+
+    def watched(self, change: object, out: list[Effect]) -> None:
+        self._put_off = None
+        self.client.watched(change, out)
+        self._look(out)
+
+    def unanswered(self, number: int, out: list[Effect]) -> None:
+        """Timer ``store``: whatever became of the request, look at what the store shows."""
+        call = self.client.expired(number)
+        if call is None or self.phase is Phase.GONE:
+            return
+        if call.purpose == "put":
+            self._put(out)
+        elif call.purpose in ("cas", "again"):
+            self._read_again(out)
+
+    def renew(self, out: list[Effect]) -> None:
+        """Timer ``renew``: keep the lease; unanswered renewals are simply followed by the next."""
+        if self.phase is Phase.GONE:
+            return
+        lease = self._config.timeouts.lease
+        self.client.ask("renew", store.Renew(self.me, lease), out)
+        out.append(SetTimer("renew", 0, lease / 3))
+
+    def poll(self, out: list[Effect]) -> None:
+        """Timer ``poll``: the watch may have lost something."""
+        if self.phase is Phase.GONE:
+            return
+        self._put_off = None
+        self._read_again(out)
+        out.append(SetTimer("poll", 0, self._config.timeouts.poll))
+
+    def confirm(self, out: list[Effect]) -> None:
+        """The operator's word: go on although not all replicas have reported to an empty store."""
+        self._confirmed = True
+        self._look(out)
+
+    # -- what the leader asks for -----------------------------------------------------------------
+
+    def publish(self, record: Record, out: list[Effect]) -> None:
+        """Overwrite our record, unless it says this already."""
+        if record != self.said and self.phase is not Phase.GONE:
+            self.said = record
+            self._put(out)
+
+    def pursue(self, intent: Intent | None, out: list[Effect]) -> None:
+        """Work towards ``intent``; called with the same one until it is granted or needless."""
+        if intent is None or self.phase is not Phase.ACTIVE or self._waiting():
+            return
+        if intent == self._put_off:
+            return
+        if intent.fresh:
+            self._intent = intent
+            self.client.ask("fresh", store.Read(linearizable=True), out)
+        else:
+            self._decide(intent, out)
+
+    # -- inside -------------------------------------------------------------------------------------
+
+    def _waiting(self) -> bool:
+        return any(self.client.busy(purpose) for purpose in ("cas", "again", "fresh"))
+
+    def _decide(self, intent: Intent, out: list[Effect]) -> None:
+        self._intent = None
+        result = evaluate(self._config, self.client, intent, self.me)
+        if isinstance(result, Next):
+            self._cas(result.head, out)
+        elif isinstance(result, NotYet):
+            self._put_off = intent  # until something changes in the store
+            out.append(Note("not-yet", intent.round, result.reason))
+
+    def _cas(self, head: Head, out: list[Effect]) -> None:
+        epoch, version = self.client.stands
+        self.client.ask("cas", store.Cas(epoch, version, head), out)
+
+    def _read_again(self, out: list[Effect]) -> None:
+        if not self.client.busy("again"):
+            self.client.ask("again", store.Read(linearizable=True), out)
+
+    def _put(self, out: list[Effect]) -> None:
+        assert self.said is not None
+        self.client.ask("put", store.Put(self.said), out)
+
+    def _look(self, out: list[Effect]) -> None:
+        """Do what the newest view of the store asks for."""
+        if self.phase is Phase.REGISTERING:
+            self._register(out)
+        elif self.phase is Phase.ACTIVE and self._bereft():
+            self._move(Phase.BEREFT)
+            out.append(Note("store-lost", 0, "the store came back empty or older: waiting for all records"))
+        elif self.phase is Phase.BEREFT and not self._bereft():
+            self._move(Phase.ACTIVE)
+        if self.phase is Phase.BEREFT:
+            self._mourn(out)
+        self._notice_successor(out)
+
+    def _bereft(self) -> bool:
+        head = self.client.head
+        return self.client.lost or (head is not None and head.status is Status.LOST)
+
+    def _notice_successor(self, out: list[Effect]) -> None:
+        head = self.client.head
+        if self.phase is Phase.ACTIVE and head is not None and not head.current(self.me):
+            self._leave("a later life of this replica has registered", out)
+
+    def _register(self, out: list[Effect]) -> None:
+        if self._waiting():
+            return
+        head = self.client.head
+        if head is None or head.status is Status.LOST:
+            self._found(head, out)
+            return
+        try:
+            changed, incarnation = register(self._config, head, self._replica, self._nonce)
+        except ConfigError as error:
+            self._leave(str(error), out)
+            return
+        if changed is not head:
+            self._cas(changed, out)
+            return
+        self.me = MemberId(self._replica, incarnation)
+        self.said = None
+        self._move(Phase.ACTIVE)
+        self.renew(out)
+
+    def _found(self, head: Head | None, out: list[Effect]) -> None:
+        """An empty store: found the job, or, not being the first, report that nothing is held here."""
+        if head is None and (self._attempt == 0 or self._confirmed):
+            self._cas(genesis(self._config), out)
+            return
+        root = lineage_root(self._config.job, self._config.initial_digest)
+        held = Held(0, root, (0,) * self._config.stream_count)
+        self.publish(Record(self.me, held, 0, 0, Stance.RUNNING, ready=False), out)
+
+    def _mourn(self, out: list[Effect]) -> None:
+        """The store lost its head: stop it, say what was seen, rebuild it once all have said so (!)."""
+        assert self.said is not None and self.client.head is not None
+        self.publish(msgspec.structs.replace(self.said, seen=self.client.head), out)
+        if self._waiting():
+            return
+        standing = self.client.standing
+        if standing is not None and standing.status is not Status.LOST:
+            self._cas(suspend(standing), out)
+            return
+        version = 0 if standing is None else standing.version
+        result = rebuild(self._config, self.client.members.records, version, self._confirmed)
+        if isinstance(result, Next):
+            self._cas(result.head, out)
+
+    def _leave(self, reason: str, out: list[Effect]) -> None:
+        if self.phase is not Phase.GONE:
+            self._move(Phase.GONE)
+            out.append(Exit(reason, restart=False))
+
+    def _move(self, phase: Phase) -> None:
+        assert phase in MOVES[self.phase], f"session: {self.phase.name} to {phase.name}"
+        self.phase = phase

@@ -1,0 +1,102 @@
+"""The event kernel: order, generations, bounds."""
+
+from __future__ import annotations
+
+import gc
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.kernel import Kernel, KernelError, settled_heap
+
+
+def _recorder(kernel, seen):
+    def handler(event, now):
+        assert now == kernel.now
+        seen.append((now, event))
+
+    return handler
+
+
+@given(st.lists(st.floats(0.0, 4.0).map(lambda t: round(t, 1)), max_size=50))
+def test_events_run_by_time_then_by_order_of_scheduling(times):
+    kernel, seen = Kernel(), []
+    for number, time in enumerate(times):
+        kernel.at(time, _recorder(kernel, seen), number)
+    assert kernel.pending == len(times)
+    kernel.run()
+    assert seen == sorted((time, number) for number, time in enumerate(times))
+    assert (kernel.events, kernel.pending, kernel.next_time) == (len(times), 0, math.inf)
+
+
+def test_what_is_scheduled_for_the_same_time_runs_after_all_that_was_there():
+    kernel, seen = Kernel(), []
+    record = _recorder(kernel, seen)
+
+    def beget(event, now):
+        record(event, now)
+        kernel.at(now, record, event + "'")
+
+    for event in "ab":
+        kernel.at(1.0, beget, event)
+    kernel.at(2.0, record, "c")
+    kernel.run()
+    assert seen == [(1.0, "a"), (1.0, "b"), (1.0, "a'"), (1.0, "b'"), (2.0, "c")]
+
+
+def test_a_run_until_leaves_what_is_due_then_and_can_go_on():
+    kernel, seen = Kernel(), []
+    for time in (1.0, 2.0, 3.0):
+        kernel.at(time, _recorder(kernel, seen), None)
+    kernel.run(until=2.0)
+    assert (kernel.now, kernel.events, kernel.pending, kernel.next_time) == (1.0, 1, 2, 2.0)
+    kernel.at(1.5, _recorder(kernel, seen), None)  # from outside, as a worker's window does
+    kernel.run()
+    assert [time for time, _ in seen] == [1.0, 1.5, 2.0, 3.0]
+
+
+def test_a_stop_cuts_no_instant():
+    kernel, seen = Kernel(), []
+    kernel.at(1.0, lambda event, now: kernel.stop(), None)
+    kernel.at(1.0, _recorder(kernel, seen), "same time")
+    kernel.at(2.0, _recorder(kernel, seen), "later")
+    kernel.run()
+    assert seen == [(1.0, "same time")]
+    kernel.run()
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("time", [0.5, -1.0, math.nan])
+def test_the_past_is_refused_with_both_times(time):
+    kernel = Kernel()
+    kernel.at(1.0, lambda event, now: kernel.at(time, _recorder(kernel, []), None), None)
+    with pytest.raises(KernelError, match=rf"{time!r} s.*1\.0 s"):
+        kernel.run()
+
+
+def test_what_never_comes_is_not_pending():
+    kernel = Kernel()
+    kernel.at(math.inf, _recorder(kernel, []), None)
+    assert kernel.pending == 0
+    kernel.run()
+    assert kernel.events == 0
+
+
+def test_an_instant_that_never_ends_is_an_error():
+    kernel = Kernel()
+
+    def again(event, now):
+        kernel.at(now, again, None)
+
+    kernel.at(7.0, again, None)
+    with pytest.raises(KernelError, match=r"7\.0 s never ends"):
+        kernel.run()
+
+
+def test_the_collector_is_as_before_after_a_run():
+    before = gc.get_threshold(), gc.get_freeze_count()
+    with settled_heap():
+        assert gc.get_freeze_count() > 0 and gc.isenabled()
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before
