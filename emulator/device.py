@@ -262,6 +262,10 @@ class FingerprintDevice:
             return self._served[1]
         return self._rounds.get(round)
 
+    def has(self, round: Round) -> bool:
+        """Whether sums of ``round`` are kept here that are neither applied nor dropped."""
+        return round in self._rounds
+
     def chunk_done(self, size: int, now: float) -> float:
         """When the FTAR stream has copied or reduced ``size`` bytes."""
         return self.ftar.enqueue(now, size / self.shared.compute.config.reduce_bps * self._factor)

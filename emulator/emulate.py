@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
@@ -119,10 +119,8 @@ def emulate(config: Path | None, run_dir: Path | None, as_json: bool, quiet: boo
       round = 40
       lease = 60
     """
+    options["corpus"] = tuple(str(Path(path).absolute()) for path in options["corpus"])  # for a replay
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    given["corpus"] = tuple(str(Path(path).absolute()) for path in options["corpus"]) or None
-    if given["corpus"] is None:
-        del given["corpus"]
     try:
         settings = make_settings(given, config)
         if "mtbf_minutes" in given and settings.faults != "table":
@@ -181,14 +179,25 @@ def _complain(outcome: Any, settings: RunSettings, path: Path) -> None:
         click.echo(
             f"the emulation failed: {one_line(outcome.error)} (traceback: {path / 'error.txt'})", err=True
         )
-    elif not found["complete"]:
-        click.echo(
-            f"stopped at step {found['steps_committed']} of {settings.steps} after "
-            f"{found['virtual_seconds']:,.0f} virtual seconds; raise --max-virtual-hours "
-            f"(now {settings.stop_seconds / 3600:g}) if that was too soon",
-            err=True,
-        )
+    else:
+        for line in _hints(found, settings):
+            click.echo(line, err=True)
     for line in outcome.failures:
         click.echo(line, err=True)
         for event in outcome.offending.get(line.split(":")[0], []):
             click.echo(f"  {event}", err=True)
+
+
+def _hints(found: dict[str, Any], settings: RunSettings) -> Iterator[str]:
+    """What is not wrong, and yet may not be what was wanted."""
+    virtual = found["virtual_seconds"]
+    if not found["complete"]:
+        at = f"step {found['steps_committed']} of {settings.steps}"
+        line = f"stopped at {at} after {virtual:,.0f} virtual seconds"
+        stopped = virtual >= 0.999 * settings.stop_seconds
+        yield line + (
+            f"; raise --max-virtual-hours (now {settings.stop_seconds / 3600:g})" if stopped else ""
+        )
+    if settings.faults == "table" and not found["faults_injected"]:
+        rare = f"one comes in {settings.mtbf_seconds() / 60:,.0f} minutes on average"
+        yield f"no fault fell into this run: {rare}; lower --mtbf-minutes"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from conformance.checker import Checker, InvariantResult, LogReader, Result
+from faultinject import ScheduleError
 
 from .eventlog import EventLog, LogError
 from .memory import OutOfMemory
@@ -79,8 +80,7 @@ def run(settings: RunSettings, faults: Faults, folder: RunDir, progress: Progres
             emulation = build(settings, faults, log, trace.span, progress)
             interrupted, error = drive(emulation, log, progress)
             wall = time.perf_counter() - began
-            # Before anything else can go wrong: the faults make the run repeatable.
-            folder.write_schedule(settings.shape(), emulation.faults_injected)
+            not_kept = _keep_faults(settings, folder, emulation)
             began = time.perf_counter()
             checked = check(folder.path / EVENTS, log.entries, settings.steps, trace, progress)
             spent = time.perf_counter() - began
@@ -88,7 +88,18 @@ def run(settings: RunSettings, faults: Faults, folder: RunDir, progress: Progres
         if emulation is None:
             folder.discard()
         raise
-    return _write(settings, folder, emulation, log, checked, Ended(interrupted, error, wall, spent))
+    return _write(
+        settings, folder, emulation, log, checked, Ended(interrupted, error or not_kept, wall, spent)
+    )
+
+
+def _keep_faults(settings: RunSettings, folder: RunDir, emulation: Any) -> str:
+    """Before anything else goes wrong: the faults make the run repeatable. Returns why they are not kept."""
+    try:
+        folder.write_schedule(settings.shape(), emulation.faults_injected)
+    except ScheduleError:
+        return traceback.format_exc()
+    return ""
 
 
 def build(

@@ -72,7 +72,7 @@ def _plan(plan: Plan) -> dict[str, object]:
         "contributors": [_member(m) for m in plan.contributors],
         "ranges": [[[r.stream, r.start, r.count] for r in owned] for owned in plan.ranges],
         "catchers": [
-            [_member(c.member), c.fetch.step if c.fetch else -1, [d.replica for d in c.donors]]
+            [*_member(c.member), c.fetch.step if c.fetch else -1, [d.replica for d in c.donors]]
             for c in plan.catchers
         ],
         "divisor": plan.divisor,

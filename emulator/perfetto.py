@@ -24,6 +24,7 @@ LANES = {
     "restart": "recovery", "catch-up": "recovery", "warm-up": "warm-up",
 }  # fmt: skip
 NAMES = ("step", "ftar", "quorum", "recovery", "warm-up", "other")  # order of lanes in a replica
+THREADS = 128  # of a process, at most
 JOB = -1  # the track of what belongs to no replica
 FAULT_TARGETS = ("rank", "host")
 
@@ -55,13 +56,12 @@ class TraceWriter:
     ) -> None:
         """Something took from ``start`` to ``end`` (virtual seconds) in ``replica``."""
         lane = self._lane(replica, LANES.get(name, "other"), start, end)
-        event = {"ph": "X", "name": name, "pid": replica + 1, "tid": lane, "ts": _us(start)}
+        event = {"ph": "X", "name": name, **_track(replica, lane), "ts": _us(start)}
         self._put({**event, "dur": max(0.0, _us(end) - _us(start)), "args": dict(args or {})})
 
     def instant(self, replica: int, name: str, time: float, args: Mapping[str, Any]) -> None:
         """Something happened at ``time``; JOB for what belongs to no replica."""
-        scope = "g" if replica == JOB else "p"
-        event = {"ph": "i", "name": name, "pid": replica + 1, "tid": 0, "ts": _us(time), "s": scope}
+        event = {"ph": "i", "name": name, **_track(replica, 0), "ts": _us(time), "s": "p"}
         self._put({**event, "args": dict(args)})
 
     def entry(self, entry: Any) -> None:
@@ -102,7 +102,7 @@ class TraceWriter:
         self._meta(replica, 0, "process_sort_index", {"sort_index": replica + 1})
 
     def _meta(self, replica: int, lane: int, name: str, args: Mapping[str, Any]) -> None:
-        self._put({"ph": "M", "name": name, "pid": replica + 1, "tid": lane, "args": args})
+        self._put({"ph": "M", "name": name, **_track(replica, lane), "args": args})
 
     def _lane(self, replica: int, name: str, start: float, end: float) -> int:
         """The first lane of this name that is free at ``start``; a new one is named when it is made."""
@@ -128,6 +128,12 @@ class TraceWriter:
             self._file.write((b"" if self._first else b",\n") + b",\n".join(self._pending))
             self._first = False
             self._pending.clear()
+
+
+def _track(replica: int, lane: int) -> dict[str, int]:
+    """No process is 0, which Perfetto takes for the idle one, and no thread is in two processes."""
+    process = replica + 2
+    return {"pid": process, "tid": process * THREADS + lane}
 
 
 def _us(seconds: float) -> float:

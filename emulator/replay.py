@@ -112,7 +112,7 @@ def _recorded(folder: RunDir) -> Recorded:
 
 def _differing(recorded: Recorded, sums: Sums) -> list[str]:
     """The replicas (or "job") whose entries differ, in order."""
-    names = sorted({*recorded.trace_sums, *sums}, key=lambda n: (n != "job", len(n), n))
+    names = sorted({*recorded.trace_sums, *sums}, key=lambda n: (n == "job", len(n), n))
     return [n for n in names if list(recorded.trace_sums.get(n, ())) != sums.get(n, [])]
 
 

@@ -22,6 +22,9 @@ from ftruntime.protocol.errors import ConfigError
 MEMORY_PER_RANK = 6_000  # bytes of this process for one emulated rank in fingerprint fidelity
 MEMORY_FACTOR = {"fingerprint": 1, "tensor": 8}
 MOST_BUCKETS = 4_096
+MOST_FAULTS = (
+    50_000  # expected of a run: half of what a schedule may hold, for a run takes longer with faults
+)
 # A safety stop, far beyond what a run with faults needs: one that cannot make progress must end.
 STOP_HOURS, STOP_FACTOR = 24.0, 20.0
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # what a container may use, which the host does not show
@@ -132,6 +135,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 f"timeouts.round {job.timeouts.round:g} s: every step would be given up; "
                 "raise timeouts.round in a --config file"
             )
+        if self.faults == "table":
+            _check_mtbf(self)
         _check_memory(self, memory_available())
         return self
 
@@ -185,6 +190,16 @@ def _complaints(s: RunSettings) -> Iterator[str]:
         if not Path(path).is_file():
             what = "is a directory" if Path(path).is_dir() else "is missing"
             yield f"corpus file {path} {what}: name a text file"
+
+
+def _check_mtbf(settings: RunSettings) -> None:
+    """Every fault that happens must fit in the schedule that the run leaves behind."""
+    seconds = settings.steps * settings.step_seconds
+    if seconds / settings.mtbf_seconds() > MOST_FAULTS:
+        raise ConfigError(
+            f"mtbf_minutes {settings.mtbf_seconds() / 60:g} gives more than {MOST_FAULTS} faults in "
+            f"{settings.steps} steps: raise it or lower steps"
+        )
 
 
 def _check_memory(settings: RunSettings, available: int) -> None:

@@ -94,6 +94,19 @@ class EmulatedStore:
         """The head that stands, for reports; members ask by request."""
         return self._register.head
 
+    @property
+    def backups(self) -> int:
+        """How many heads the store can go back."""
+        return len(self._register.backups)
+
+    def leased(self, member: MemberId) -> bool:
+        """Whether ``member`` has a lease, as an operator of the store would see it."""
+        return member in self._register.leases
+
+    def reachable(self, replica: Replica) -> bool:
+        """Whether what ``replica`` asks now would be served."""
+        return self._kernel.now >= self._down_until and not self._is_cut(replica, True, True)
+
     # -- requests and answers ---------------------------------------------------------------------
 
     def submit(self, replica: Replica, request: store.Request, reply: Reply) -> None:

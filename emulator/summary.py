@@ -51,6 +51,8 @@ def summary(
 
     effective_training_time: share of the virtual time, as ``stalls.py`` defines it
     faults_injected:         how many faults took effect; ``faults_by_kind`` and ``causes`` split them up
+    causes:                  all rows of the table of causes when faults are drawn from it, else those seen
+    mtbf_seconds:            what they were drawn with
     complete:                whether all the steps that were asked for are committed
     trace_sums:              replica (or "job") -> [log entries, sum of their hashes]: says where runs differ
     """
@@ -71,7 +73,8 @@ def summary(
         "messages": counts.messages,
         "faults_injected": len(faults),
         "faults_by_kind": _by_kind(faults),
-        "causes": {cause: n for cause, n in causes_seen(faults).items() if n},
+        "causes": {cause: n for cause, n in causes_seen(faults).items() if n or settings.faults == "table"},
+        "mtbf_seconds": settings.mtbf_seconds() if settings.faults == "table" else None,
         "effective_training_time": round(stalls.effective, 6),
         "step_seconds": round(stalls.expected, 6),
         "stall_seconds": {phase: round(stalls.lost[phase], 6) for phase in PHASES},
@@ -114,8 +117,9 @@ def _by_kind(faults: Sequence[AnyFault]) -> dict[str, int]:
 def show(summary: Mapping[str, Any], expected: frozenset[str], console: Console) -> None:
     """Print the tables of a run. ``expected``: invariants that it should have exercised."""
     console.print(_run_table(summary))
-    if summary["causes"] or summary["faults_by_kind"]:
-        console.print(_faults_table(summary))
+    for what, found in (("cause", summary["causes"]), ("kind", summary["faults_by_kind"])):
+        if found:
+            console.print(_faults_table(what, found))
     console.print(_invariants_table(summary["invariants"], expected))
 
 
@@ -128,7 +132,8 @@ def _run_table(s: Mapping[str, Any]) -> Table:
     table.add_row("wall time", f"{s['wall_seconds']:.1f} s ({rate:,.0f} x), check {s['check_seconds']:.1f} s")
     table.add_row("peak memory", f"{s['peak_rss_bytes'] / 2**20:,.0f} MiB")
     table.add_row("messages", f"{s['messages']:,}")
-    table.add_row("faults injected", f"{s['faults_injected']:,}")
+    drawn = f" (one in {clock(s['mtbf_seconds'])} on average)" if s["mtbf_seconds"] else ""
+    table.add_row("faults injected", f"{s['faults_injected']:,}{drawn}")
     table.add_row("effective training time", f"{s['effective_training_time']:.1%}")
     lost = s["stall_seconds"]
     table.add_row(
@@ -140,11 +145,11 @@ def _run_table(s: Mapping[str, Any]) -> Table:
     return table
 
 
-def _faults_table(s: Mapping[str, Any]) -> Table:
-    table = _table("faults")
-    table.add_column("cause or kind")
+def _faults_table(what: str, found: Mapping[str, int]) -> Table:
+    table = _table(f"faults by {what}")
+    table.add_column(what)
     table.add_column("times", justify="right")
-    for name, times in {**s["causes"], **s["faults_by_kind"]}.items():
+    for name, times in found.items():
         table.add_row(name, f"{times:,}")
     return table
 

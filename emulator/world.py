@@ -50,6 +50,7 @@ class World:
     requests, answers, watches:  between each leader and the store, in order
     timers:     per rank: (name, tag) that may fire; time does not exist, so any order is possible
     exits:      (replica, reason, restart) of processes that ended by their own decision
+    now:        seconds; stands still unless a script moves it, as some timers mean nothing before their time
     """
 
     def __init__(self, config: JobConfig) -> None:
@@ -66,6 +67,7 @@ class World:
         self.exits: tuple[tuple[Replica, str, bool], ...] = ()
         self.notes: tuple[tuple[Address, f.Note], ...] = ()
         self.checkpoints: dict[str, Target] = {}
+        self.now = 0.0
 
     def clone(self) -> World:
         """An independent copy; ranks and devices are copied when they are touched (``_own``)."""
@@ -201,7 +203,7 @@ class World:
         if isinstance(request, s.Put):
             return register.put(request.record)
         if isinstance(request, s.Renew):
-            return register.renew(request, 0.0)
+            return register.renew(request, self.now)
         assert isinstance(request, s.Expire)
         return register.expire(request.member)
 
@@ -215,7 +217,7 @@ class World:
 
     def tell(self, at: Address, event: e.Event) -> None:
         """Give the rank ``at`` an event and carry out what it asks for."""
-        for effect in self.ranks[at].step(event, 0.0):
+        for effect in self.ranks[at].step(event, self.now):
             if at not in self.ranks:
                 return  # it ended itself half-way
             self._carry_out(at, effect, event)

@@ -207,7 +207,7 @@ def _timeout_complaints(t: Timeouts) -> Iterator[str]:
     for name in t.__struct_fields__:
         value = getattr(t, name)
         if not 0 < value < 1e9:
-            yield f"timeouts.{name} is {value} s: it must be above 0"
+            yield f"timeouts.{name} is {value} s: it must be above 0 and below 1e9"
     for shorter, factor, longer, why in _ORDER:
         short, long = getattr(t, shorter), getattr(t, longer)
         if short * factor >= long:

@@ -453,7 +453,7 @@ class Leader:
             out.append(SetTimer("round", plan.round, plan.durations.close_after * share))
         catcher = plan.catcher(self.session.me)
         if catcher is not None:
-            self._catch_up(head, plan, catcher)
+            self._catch_up(head, plan, catcher, out)
         out.append(Note("begin", plan.round, plan.reason))
         return True
 
@@ -467,7 +467,7 @@ class Leader:
         self._begun = self._refused = plan.round
         out.append(Note("refused", plan.round, f"holds step {self.held.step}, not step {plan.base.step}"))
 
-    def _catch_up(self, head: Head, plan: Plan, catcher: Catcher) -> None:
+    def _catch_up(self, head: Head, plan: Plan, catcher: Catcher, out: list[Effect]) -> None:
         """Hold what this round reduces, and fetch what the plan says if there is no way without."""
         way, fetch = self.way, catcher.fetch
         going = way.target is None and not way.gap(head, self.held.lineage)
@@ -481,6 +481,7 @@ class Leader:
                 return
             way.fetch(plan.base)
             self._fetch_number += 1
+            out.append(Note("fetching", plan.round, f"step {fetch.step}"))
         stored = "" if catcher.donors else self._stored(head, fetch.lineage)
         self.down.append(m.StartFetch(self._fetch_number, fetch.step, fetch.lineage, catcher.donors, stored))
 

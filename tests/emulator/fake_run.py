@@ -1,4 +1,4 @@
-"""A stand-in for the driver of emulated ranks, for tests of what lies around it: it tells a log made by hand."""
+"""A stand-in for the driver of emulated ranks, for tests of what lies around it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ARGS = ["--replicas", "3", "--ranks-per-replica", "2", "--steps", "30", "--min-r
 
 
 class FakeEmulation:
-    """Same interface as the driver. ``log`` of the class is what it tells; ``stop_at`` entries it is interrupted."""
+    """Same interface as the driver, and a log made by hand. Class attributes say what happens on the way."""
 
     entries = staticmethod(good_log)
     interrupted_at: int | None = None

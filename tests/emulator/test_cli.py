@@ -11,6 +11,7 @@ from emulator import execute
 from emulator.cli import main
 from emulator.rundir import RunDir
 from faultinject import load
+from faultinject.vocabulary import Crash
 from tests.emulator.fake_run import ARGS, FakeEmulation, entries_with_a_wrong_sum
 from tests.emulator.test_summary import KEYS
 
@@ -142,6 +143,17 @@ def test_a_failure_of_the_emulation_is_one_line_and_a_file_and_exits_with_1(fake
     assert (tmp_path / "mine" / "schedule.json").is_file()
 
 
+def test_faults_that_make_no_schedule_do_not_lose_the_run(fake, tmp_path):
+    def bad(self, on_progress=None):
+        FakeEmulation.run(self, on_progress)
+        self.faults_injected = [Crash(rank=(99, 0), at=1.0)]
+
+    fake.run = bad
+    result = emulate("--run-dir", "mine")
+    assert result.exit_code == 1 and "names replica 99" in result.stderr
+    assert RunDir.open(tmp_path / "mine").summary()["invariants"]["gradient"]["checked"] > 0
+
+
 def test_a_log_that_the_checker_cannot_read_is_a_failure_and_no_traceback(fake, tmp_path):
     whole = FakeEmulation.entries
     fake.entries = staticmethod(lambda: [*whole()[:50], ["nonsense", 1.0], *whole()[50:]])
@@ -151,9 +163,22 @@ def test_a_log_that_the_checker_cannot_read_is_a_failure_and_no_traceback(fake, 
 
 
 def test_a_run_that_stops_early_says_so(fake):
-    result = run("emulate", *ARGS[:4], "--steps", 500, "--min-replicas", 1, "--max-virtual-hours", 3)
+    result = run("emulate", *ARGS[:4], "--steps", 500, "--min-replicas", 1, "--max-virtual-hours", 0.0122)
     assert result.exit_code == 0
-    assert "stopped at step 29 of 500" in result.stderr and "--max-virtual-hours (now 3)" in result.stderr
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith(
+        "stopped at step 29 of 500 after 44 virtual seconds; raise --max-virtual-hours (now 0.0"
+    )
+    result = run("emulate", *ARGS[:4], "--steps", 500, "--min-replicas", 1)
+    assert result.stderr.splitlines()[-1] == "stopped at step 29 of 500 after 44 virtual seconds"
+
+
+def test_a_run_that_no_fault_fell_into_says_how_to_get_some(fake):
+    fake._faults = staticmethod(lambda faults: [])
+    result = emulate("--faults", "table", "--mtbf-minutes", 90)
+    assert result.stderr.splitlines()[-1] == (
+        "no fault fell into this run: one comes in 90 minutes on average; lower --mtbf-minutes"
+    )
 
 
 def test_a_full_disk_is_one_line(fake):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import tracemalloc
@@ -29,7 +30,7 @@ def test_every_replica_has_a_track_with_its_name(tmp_path):
     with TraceWriter(path, 3):
         pass
     names = {e["pid"]: e["args"]["name"] for e in _of(_read(path), "M") if e["name"] == "process_name"}
-    assert names == {0: "job", 1: "replica 0", 2: "replica 1", 3: "replica 2"}
+    assert names == {1: "job", 2: "replica 0", 3: "replica 1", 4: "replica 2"}
 
 
 def test_spans_have_their_name_replica_and_virtual_microseconds(tmp_path):
@@ -39,7 +40,7 @@ def test_spans_have_their_name_replica_and_virtual_microseconds(tmp_path):
             trace.span(1, name, number, number + 0.5, {"round": number})
     spans = _of(_read(path), "X")
     assert [e["name"] for e in spans] == SPANS
-    assert {e["pid"] for e in spans} == {2}
+    assert {e["pid"] for e in spans} == {3}
     assert (spans[3]["ts"], spans[3]["dur"], spans[3]["args"]) == (3e6, 0.5e6, {"round": 3})
 
 
@@ -51,6 +52,7 @@ def test_every_lane_that_is_used_is_named_once(tmp_path):
     events = _read(path)
     named = [(e["pid"], e["tid"]) for e in _of(events, "M") if e["name"] == "thread_name"]
     assert len(named) == len(set(named))
+    assert len({tid for _, tid in named}) == len(named) and 0 not in {pid for pid, _ in named}
     assert set(named) == {(e["pid"], e["tid"]) for e in _of(events, "X")}
 
 
@@ -73,7 +75,7 @@ def test_slices_of_one_lane_never_overlap(tmp_path):
     assert len(lanes) > 3
     for slices in lanes.values():
         slices.sort()
-        assert all(before[1] <= after[0] + 0.01 for before, after in zip(slices, slices[1:], strict=False))
+        assert all(before[1] <= after[0] + 0.01 for before, after in itertools.pairwise(slices))
 
 
 def test_more_overlaps_than_lanes_share_the_last(tmp_path):
@@ -98,11 +100,11 @@ def test_faults_crashes_and_rollbacks_are_instants(tmp_path):
         count[e["name"]] = count.get(e["name"], 0) + 1
     assert count["crash"] == 3 and count["rollback"] == 1 and count["fault: crash"] == 4
     where = {(e["name"], e["ts"]): (e["pid"], e["s"]) for e in instants}
-    assert where["fault: crash", 5e6] == (3, "p")
-    assert where["fault: pause", 6e6] == (2, "p")
-    assert where["healed: store_slow", 7e6] == (0, "g")
+    assert where["fault: crash", 5e6] == (4, "p")
+    assert where["fault: pause", 6e6] == (3, "p")
+    assert where["healed: store_slow", 7e6] == (1, "p")
     rollback = next(e for e in instants if e["name"] == "rollback")
-    assert rollback["pid"] == 0 and rollback["args"]["source"] == "live"
+    assert rollback["pid"] == 1 and rollback["args"]["source"] == "live"
 
 
 def test_the_file_appears_when_it_is_complete_and_not_at_all_after_a_failure(tmp_path):

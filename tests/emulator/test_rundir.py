@@ -59,7 +59,7 @@ def test_a_file_or_a_place_without_permission_is_refused(settings, tmp_path):
     file.write_text("x")
     with pytest.raises(ConfigError, match="file is a file; name a folder"):
         RunDir.create(file, settings)
-    with pytest.raises(ConfigError, match="cannot write to .*; choose another --run-dir"):
+    with pytest.raises(ConfigError, match=r"cannot write to .*; choose another --run-dir"):
         RunDir.create(file / "under", settings)
     if os.path.exists("/proc/version"):
         with pytest.raises(ConfigError, match="cannot write to /proc"):
@@ -112,7 +112,7 @@ def test_opening_what_is_no_run(tmp_path):
 
 def test_a_schedule_that_is_gone_is_told(settings, tmp_path):
     folder = RunDir.create(tmp_path, settings)
-    with pytest.raises(ScheduleError, match="schedule.json: no such file"):
+    with pytest.raises(ScheduleError, match=r"schedule\.json: no such file"):
         folder.schedule(JobShape(replicas=3, ranks_per_replica=2))
 
 

@@ -101,6 +101,10 @@ def test_json_and_dashes_are_fine(tmp_path):
         ({"step_seconds": 70.0}, "step_seconds 70 with jitter 0 is too long for timeouts.round 60 s"),
         ({"step_seconds": 50.0, "jitter": 0.5}, "step_seconds 50 with jitter 0.5"),
         ({"jitter": 1.0}, "jitter is 1"),
+        (
+            {"faults": "table", "mtbf_minutes": 1e-4},
+            "mtbf_minutes 0.0001 gives more than 50000 faults in 200",
+        ),
         ({"jitter": float("nan")}, "jitter is nan"),
         ({"hbm_gib": 0.0}, "hbm_gib is 0"),
         ({"mtbf_minutes": 0.0}, "mtbf_minutes is 0"),

@@ -11,7 +11,7 @@ A, B, C = (0, 1), (1, 1), (2, 1)
 
 
 class Log:
-    """Rounds of three replicas. ``work`` is at the begin of a round's computation, half a second after its head."""
+    """Rounds of three replicas. ``work`` begins a round's computation, half a second after its head."""
 
     def __init__(self, replicas=3):
         self.t = 100.0

@@ -12,6 +12,7 @@ from rich.console import Console
 from emulator.settings_file import make_settings
 from emulator.stalls import Stalls
 from emulator.summary import Measured, clock, peak_rss, show, summary, verdict
+from faultinject import CAUSES
 from faultinject.vocabulary import Crash, Hang, Slow
 
 KEYS = {
@@ -21,7 +22,7 @@ KEYS = {
 }  # fmt: skip
 
 
-def _summary(steps=200, invariants=None, **measured):
+def _summary(steps=200, invariants=None, faults="none", mtbf_minutes=None, **measured):
     counts = SimpleNamespace(
         now=4321.5,
         steps_committed=200,
@@ -40,7 +41,11 @@ def _summary(steps=200, invariants=None, **measured):
     known = {"trace_hash": "ab" * 16, "trace_sums": {-1: (3, 255), 0: (10, 1)}}
     found = {"agreement": {"checked": 5, "violated": 0}} if invariants is None else invariants
     return summary(
-        make_settings({"steps": steps}), counts, stalls, found, Measured(**values, **known, **measured)
+        make_settings({"steps": steps, "faults": faults, "mtbf_minutes": mtbf_minutes}),
+        counts,
+        stalls,
+        found,
+        Measured(**values, **known, **measured),
     )
 
 
@@ -61,6 +66,13 @@ def test_faults_are_split_up_by_kind_and_cause():
     found = _summary()
     assert found["faults_by_kind"] == {"crash": 2, "hang": 1, "slow": 1}
     assert found["causes"] == {"HBM3 memory": 2, "NCCL time-out": 1}
+
+
+def test_a_run_with_drawn_faults_tells_of_every_cause_and_the_mtbf():
+    assert _summary()["mtbf_seconds"] is None
+    found = _summary(faults="table", mtbf_minutes=5.0)
+    assert set(found["causes"]) == {cause.name for cause in CAUSES} and found["causes"]["kernel"] == 0
+    assert found["mtbf_seconds"] == 300.0
 
 
 def test_it_says_whether_the_run_is_whole():

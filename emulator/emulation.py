@@ -1,0 +1,406 @@
+"""A whole job in one process under virtual time: every rank runs the real protocol (design section 2).
+
+Equal settings and faults give equal traces: time is virtual, every draw is by seed, and nothing
+depends on the order in which ranks of one instant happen to run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from faultinject import Agenda, AnyFault, Phase, Schedule
+from ftruntime.data import TextFileCorpus
+from ftruntime.protocol import effects as f
+from ftruntime.protocol.head import Head
+from ftruntime.protocol.ids import Address, Position, Replica
+from ftruntime.protocol.ledger import SampleRange
+from ftruntime.protocol.plan import lineage_root
+from ftruntime.seams import Corpus
+
+from .compute import ComputeConfig, ComputeModel
+from .corpus import LOCALES, FakerCorpus
+from .device import FingerprintDevice, Shared
+from .eventlog import EventLog
+from .inject import Injector
+from .kernel import Kernel, settled_heap
+from .launcher import Launcher
+from .memory import MemoryConfig
+from .network import Network, NetworkConfig
+from .process import Process
+from .settings import RunSettings
+from .spans import OnSpan, Spans
+from .store import EmulatedStore, StoreConfig
+
+Faults = Schedule | Iterator[tuple[AnyFault, ...]]
+LOOKS_PER_SECOND = 4.0  # at the progress, wall time
+APPLY_S = 0.2
+STORAGE_S = 20.0  # a shard to or from checkpoint storage
+HOST_BPS = 12.5e9  # of the host network that ranges of a fetch travel over: 100 Gb/s
+FIRST_WARM_UP_S = 1.0  # a run begins with processes that are warm
+PHASES = {"begin": Phase.PLAN, "voted": Phase.COMMIT, "fetching": Phase.FETCH, "prepared": Phase.JOIN}
+
+
+class Emulation:
+    """Runs ``settings`` with ``faults`` and writes what happens to ``log``.
+
+    faults:   a schedule, or an endless iterator of (simultaneous) faults in order of time
+    on_span:  called with (replica, name, start, end, args) for each span of the trace; None: no trace
+    Raises ConfigError and OutOfMemory for settings that cannot run.
+    """
+
+    def __init__(
+        self, settings: RunSettings, faults: Faults, log: EventLog, on_span: OnSpan | None = None
+    ) -> None:
+        self.settings, self.config, self.shape = settings, settings.job_config(), settings.shape()
+        self.kernel = Kernel()
+        self.log = log
+        network = NetworkConfig(buildings=min(12, self.config.replicas))
+        self.network = Network(self.config.replicas, self.config.ranks_per_replica, network)
+        self.reset_after_s = network.reset_after_s
+        self.store = EmulatedStore(self.kernel, StoreConfig(), self._store_log)
+        self.processes: dict[Address, Process] = {}
+        self.messages_of_the_dead = 0
+        self.steps_committed = 0
+        self.rounds = 0
+        self.completions = self.config.ftar.slots < 2
+        self.first_warm_up_s, self.storage_s, self.host_bps = FIRST_WARM_UP_S, STORAGE_S, HOST_BPS
+        self._compute = _compute(settings)
+        self.reduce_s = 1.0 / self._compute.reduce_bps
+        self._shared = _shared(settings, self._compute)
+        self._root = lineage_root(self.config.job, self.config.initial_digest)
+        self._corpus = _corpus(settings, self.config.stream_count)
+        self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
+        self._storage: dict[str, dict[Position, tuple[Any, int]]] = {}
+        self._recorded: frozenset[str] = frozenset()
+        self._productive = 0.0
+        self._spans = Spans(on_span)
+        self.launcher = Launcher(self)
+        self._injector = Injector(self)
+        self._agenda = Agenda(faults if isinstance(faults, Schedule) else Schedule())
+        self._faults = faults
+
+    # -- progress ----------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self.kernel.now
+
+    @property
+    def messages(self) -> int:
+        return self.messages_of_the_dead + sum(p.sent for p in self.processes.values())
+
+    @property
+    def faults_injected(self) -> list[AnyFault]:
+        return self._injector.happened
+
+    @property
+    def replica_states(self) -> list[str]:
+        return self.launcher.states
+
+    @property
+    def effective_training_time(self) -> float:
+        """Share of the time so far that contributors trained steps which were committed."""
+        return self._productive / self.now if self.now else 0.0
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def run(self, on_progress: Callable[[Emulation], None] | None = None) -> None:
+        """Run until the last step is committed, or the safety stop. Writes ``end`` in any case."""
+        self.log(["meta", 0.0, self._meta()])
+        self._plan_faults()
+        self.launcher.start_all(0.0)
+        reason = "interrupted"
+        try:
+            with settled_heap():
+                reason = self._run(on_progress)
+        finally:
+            self._finish(reason)
+
+    def _run(self, on_progress: Callable[[Emulation], None] | None) -> str:
+        look = 0.0
+        slice_s = self.settings.step_seconds / 50
+        stop = self.settings.stop_seconds
+        while not self._done():
+            if self.kernel.next_time > stop:
+                return f"stopped after {stop:g} virtual seconds"
+            self.kernel.run(self.kernel.next_time + slice_s)
+            if on_progress is not None and time.monotonic() >= look:
+                look = time.monotonic() + 1.0 / LOOKS_PER_SECOND
+                on_progress(self)
+        return "all steps are committed"
+
+    def _done(self) -> bool:
+        head = self.store.head
+        return head is not None and head.end.step >= self.settings.steps
+
+    def _finish(self, reason: str) -> None:
+        now = self.kernel.now
+        for replica in range(self.config.replicas):
+            self._spans.end_all(replica, now)
+            self._log_resources(replica, now)
+        self.log(["last_fault", min(now, self._injector.last_ended)])
+        self.log(["end", now, [self._standing(r) for r in range(self.config.replicas) if self._leader(r)], reason])
+
+    def _leader(self, replica: Replica) -> Process | None:
+        return self.processes.get((replica, 0))
+
+    def _standing(self, replica: Replica) -> list[object]:
+        process = self.processes[replica, 0]
+        member = process.rank.member
+        healthy = process.alive and not process.stuck and process.backlog is None and member.me.incarnation > 0
+        return [replica, member.me.incarnation, member.step, member.lineage, healthy]
+
+    def _meta(self) -> dict[str, object]:
+        c, t = self.config, self.config.timeouts
+        longest_stall = 2 * t.close + t.lease + t.rollback_grace
+        restart = 400.0 + 2 * STORAGE_S
+        return {
+            "schema": 1,
+            "job": c.job,
+            "replicas": c.replicas,
+            "ranks_per_replica": c.ranks_per_replica,
+            "buckets": len(c.ftar.buckets),
+            "min_replicas": c.min_replicas,
+            "streams": c.stream_count,
+            "samples_per_step": c.samples_per_step,
+            "max_stream_lag": c.max_stream_lag,
+            "seed": self.settings.seed,
+            "fidelity": self.settings.fidelity,
+            "catch_up": c.catch_up.mode,
+            "lineage_root": self._root,
+            "convergence_bound_s": restart + longest_stall + 5 * self.settings.step_seconds,
+            "progress_bound_s": restart + longest_stall + 2 * self.settings.step_seconds,
+            "stall_bound_s": longest_stall,
+            "divisor": c.divisor,
+            "lr_scaling": c.lr_scaling,
+            "consensus_faults": isinstance(self._faults, Schedule)
+            and any(type(fault).__name__.startswith("Store") for fault in self._faults.faults),
+            "store_epoch": 1,
+        }
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def _plan_faults(self) -> None:
+        if isinstance(self._faults, Schedule):
+            for fault in self._faults.faults:
+                if fault.at is not None:
+                    self.kernel.at(fault.at, self._due, (fault,))
+        else:
+            self._next_interruption(0.0)
+
+    def _next_interruption(self, now: float) -> None:
+        assert not isinstance(self._faults, Schedule)
+        faults = next(self._faults, None)
+        if faults:
+            at = faults[0].at
+            assert at is not None
+            self.kernel.at(max(at, now), self._interrupt, faults)
+
+    def _interrupt(self, faults: tuple[AnyFault, ...], now: float) -> None:
+        self._due(faults, now)
+        self._next_interruption(now)
+
+    def _due(self, faults: tuple[AnyFault, ...], now: float) -> None:
+        for fault in faults:
+            self._injector.inject(fault, now)
+
+    # -- what processes ask ------------------------------------------------------------------------
+
+    def make_device(self, replica: Replica, position: Position) -> FingerprintDevice:
+        """A fresh device for a fresh process."""
+        if self.settings.fidelity == "tensor":
+            from .device_tensor import TensorDevice
+
+            return TensorDevice(replica, position, self._shared, self._root)
+        return FingerprintDevice(replica, position, self._shared, self._root)
+
+    def warm_up_s(self, replica: Replica) -> float:
+        return self.launcher.warm_up_s(replica)
+
+    def _read(self, ranges: tuple[SampleRange, ...]) -> Corpus:
+        """Samples are read once for all ranks of a replica."""
+        return Corpus(self._corpus.digest(ranges), lambda: self._tokens(ranges))
+
+    def _tokens(self, ranges: tuple[SampleRange, ...]) -> bytes:
+        return b"".join(
+            self._corpus.tokens(r.stream, index) for r in ranges for index in range(r.start, r.start + r.count)
+        )
+
+    def save(self, name: str, position: Position, device: FingerprintDevice) -> None:
+        self._storage.setdefault(name, {})[position] = (device.snapshot(), device.digest())
+
+    def stored_state(self, name: str, position: Position, device: FingerprintDevice) -> Any:
+        """The shard of a checkpoint, or of the initial state; None where there is none."""
+        if name == "initial":
+            return device.initial_state()
+        shard = self._storage.get(name, {}).get(position)
+        return None if shard is None else shard[0]
+
+    # -- what processes and the store say ----------------------------------------------------------
+
+    def _store_log(self, entry: list[Any]) -> None:
+        self.log(entry)
+        if entry[0] == "head":
+            closed, head = entry[7], self.store.head
+            self.rounds = entry[4]
+            if closed is not None and closed["outcome"] == "committed" and head is not None:
+                self.steps_committed += 1
+                share = len(head.end.contributors) / self.config.replicas
+                self._productive += share * (self.settings.step_seconds + APPLY_S)
+            if self._done():
+                self.kernel.stop()
+
+    def noted(self, process: Process, note: f.Note, now: float) -> None:
+        """A leader says where it is: for spans, states, and faults that wait for a phase."""
+        replica = process.address[0]
+        NOTED.get(note.what, Emulation._nothing)(self, replica, note, now)
+        if note.what in PHASES:
+            self._phase(replica, PHASES[note.what], now)
+        self._look_at_checkpoints(now)
+
+    def _nothing(self, replica: Replica, note: f.Note, now: float) -> None:
+        """A note for people only."""
+
+    def _registered(self, replica: Replica, note: f.Note, now: float) -> None:
+        life = self.processes[replica, 0].member.incarnation
+        self.log(["start", now, replica, life, "first" if life == 1 else "restarted"])
+        for position in range(self.config.ranks_per_replica):
+            device = self.processes[replica, position].device
+            self.log(["initial", now, replica, life, position, device.step, device.lineage, device.digest()])
+        self._spans.end(replica, "restart", now)
+        self._spans.begin(replica, "warm-up", now)
+        self._spans.begin(replica, "catch-up", now)
+
+    def _prepared(self, replica: Replica, note: f.Note, now: float) -> None:
+        self._spans.end(replica, "warm-up", now)
+
+    def _begun(self, replica: Replica, note: f.Note, now: float) -> None:
+        head = self.store.head
+        leader = self.processes[replica, 0].rank.leader
+        assert head is not None and leader is not None
+        self._spans.end(replica, "commit", now)
+        if leader.run is not None:
+            self.launcher.states[replica] = "up"
+            self._spans.end(replica, "catch-up", now)
+            self._spans.begin(replica, "compute", now, round=note.round)
+        else:
+            self.launcher.states[replica] = "catching up"
+            self._spans.begin(replica, "catch-up", now)
+
+    def _voted(self, replica: Replica, note: f.Note, now: float) -> None:
+        self._spans.follow(replica, "vote", "quorum", now, round=note.round)
+
+    def _applied(self, replica: Replica, note: f.Note, now: float) -> None:
+        self._spans.end(replica, "quorum", now)
+        self._spans.end(replica, "commit", now)
+        every = max(1, self.config.ranks_per_replica // 64)
+        if self.processes[replica, 0].rank.member.step % every == 0:
+            self._log_resources(replica, now)
+
+    def computing(self, replica: Replica, round: int, ready: float, now: float) -> None:
+        """The leader's own rank has launched forward and backward; gradients are there at ``ready``."""
+        self._phase(replica, Phase.FORWARD, now)
+        self.kernel.at((now + ready) / 2.0, self._in_backward, replica)
+
+    def _in_backward(self, replica: Replica, now: float) -> None:
+        if (replica, 0) in self.processes:
+            self._phase(replica, Phase.BACKWARD, now)
+
+    def reducing(self, replica: Replica, round: int, now: float) -> None:
+        """The leader's own rank has its gradients: what is left is FTAR."""
+        self._spans.follow(replica, "compute", "ftar", now, round=round)
+        self._phase(replica, Phase.FTAR, now)
+
+    def reduced(self, replica: Replica, round: int, now: float) -> None:
+        """The leader's own rank has every bucket: the vote begins."""
+        self._spans.follow(replica, "ftar", "vote", now, round=round)
+        self._phase(replica, Phase.VOTE, now)
+
+    def applying(self, replica: Replica, round: int, now: float) -> None:
+        """The decision is known to the leader's own rank."""
+        self._spans.follow(replica, "quorum", "commit", now, round=round)
+        self._phase(replica, Phase.APPLY, now)
+
+    def _phase(self, replica: Replica, phase: Phase, now: float) -> None:
+        """Faults that wait for this phase fall due."""
+        step = self.processes[replica, 0].rank.member.step
+        for fault in self._agenda.at_phase(replica, step, phase):
+            self._injector.inject(fault, now)
+
+    def down(self, replica: Replica, now: float) -> None:
+        """All processes of the replica are gone."""
+        self._spans.end_all(replica, now)
+        self._spans.begin(replica, "restart", now)
+
+    def _look_at_checkpoints(self, now: float) -> None:
+        head: Head | None = self.store.head
+        if head is None or not head.checkpoints:
+            return
+        for checkpoint in head.checkpoints:
+            if checkpoint.name not in self._recorded:
+                shards = self._storage[checkpoint.name]
+                digests = [shards[position][1] for position in sorted(shards)]
+                self.log(["checkpoint", now, checkpoint.name, checkpoint.step, checkpoint.lineage, digests])
+        self._recorded = frozenset(c.name for c in head.checkpoints)
+        for name in [n for n in self._storage if n not in self._recorded and self._older(n, head)]:
+            del self._storage[name]
+
+    def _older(self, name: str, head: Head) -> bool:
+        """Storage keeps what is on record, and what may still come on record."""
+        return int(name.split("-")[1]) < head.checkpoints[0].step
+
+    def _log_resources(self, replica: Replica, now: float) -> None:
+        process = self._leader(replica)
+        if process is None or process.member.incarnation == 0 or not process.alive:
+            return
+        total: dict[str, int] = {"rings": 0, "shares": 0}
+        for position in range(self.config.ranks_per_replica):
+            rank = self.processes[replica, position]
+            for name, count in rank.device.resources().items():
+                total[name] = total.get(name, 0) + count
+            total["rings"] += len(rank.rings)
+            total["shares"] += len(rank.rank.member.shares)
+        self.log(["resources", now, replica, process.member.incarnation, total])
+
+
+NOTED: dict[str, Callable[[Emulation, Replica, f.Note, float], None]] = {
+    "registered": Emulation._registered,
+    "prepared": Emulation._prepared,
+    "begin": Emulation._begun,
+    "voted": Emulation._voted,
+    "apply": Emulation._applied,
+}
+
+
+def _compute(settings: RunSettings) -> ComputeConfig:
+    return ComputeConfig(
+        forward_s=settings.step_seconds / 3,
+        backward_s=settings.step_seconds * 2 / 3,
+        apply_s=APPLY_S,
+        jitter=settings.jitter,
+    )
+
+
+def _shared(settings: RunSettings, compute: ComputeConfig) -> Shared:
+    config = settings.job_config()
+    memory = MemoryConfig(hbm=int(settings.hbm_gib * (1 << 30)))
+    memory.check()
+    return Shared(
+        seed=settings.seed,
+        bucket_bytes=config.ftar.buckets,
+        slots_bytes=2 * config.ftar.slots * config.ftar.chunk_bytes,
+        ranges=config.catch_up.ranges,
+        retention=config.gradient_retention,
+        memory=memory,
+        compute=ComputeModel(compute, len(config.ftar.buckets), settings.seed),
+    )
+
+
+def _corpus(settings: RunSettings, streams: int) -> FakerCorpus | TextFileCorpus:
+    if settings.corpus:
+        return TextFileCorpus(settings.corpus, streams=streams)
+    return FakerCorpus(settings.seed, settings.locales or LOCALES, streams=streams)

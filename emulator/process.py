@@ -1,0 +1,473 @@
+"""One emulated process: the protocol of a rank, its mock GPU, and its links to the others.
+
+The driver does what effects ask for and nothing of its own: when a device is done, when a message
+arrives and when a timer fires, the protocol hears of it as an event. Every entry of the event log
+about a device is written here, from what the device did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ftruntime.protocol import effects as f
+from ftruntime.protocol import events as e
+from ftruntime.protocol import messages as m
+from ftruntime.protocol import store as s
+from ftruntime.protocol.errors import ErrorClass, ErrorReport
+from ftruntime.protocol.geometry import Geometry, geometry
+from ftruntime.protocol.ids import Address, MemberId, Replica, Round
+from ftruntime.protocol.plan import Plan
+from ftruntime.protocol.rank import Rank
+from ftruntime.protocol.task import Part, Task
+
+from .device import FingerprintDevice
+from .memory import OutOfMemory
+from .network import CONTROL_BYTES
+
+if TYPE_CHECKING:
+    from .emulation import Emulation
+
+
+@lru_cache(maxsize=256)
+def transfer_sizes(shape: Geometry, index: int) -> tuple[int, ...]:
+    """Bytes of each chunk that ring member ``index`` sends, by number."""
+    sizes = []
+    for number in range(shape.total):
+        place = shape.locate(number)
+        start, end = shape.byte_range(place.bucket, shape.sent_partition(index, place.step), place.chunk)
+        sizes.append(end - start)
+    return tuple(sizes)
+
+
+class RingBuffers:
+    """What FTAR of one round needs at one rank: the device's exchange, slots, and where chunks go."""
+
+    __slots__ = ("exchange", "incoming", "right", "sizes", "slots", "target")
+
+    def __init__(self, exchange: Any, shape: Geometry, index: int, right: Process | None) -> None:
+        self.exchange = exchange
+        self.incoming: dict[int, Any] = {}
+        self.slots: list[Any] = [None] * shape.slots
+        self.sizes = transfer_sizes(shape, index)
+        self.right = right
+        self.target: Address = right.address if right is not None else (-1, -1)
+
+
+class Process:
+    """A rank's process. ``alive`` until it crashes or is ended; ``stuck``: it hangs, and hears nothing.
+
+    sent: messages sent, for the report
+    """
+
+    __slots__ = (
+        "address", "alive", "backlog", "chunk_handler", "computing", "device", "handler", "host_free",
+        "job", "leads", "pending", "rank", "reported", "rings", "sent", "source", "stall", "stuck", "tapped",
+    )  # fmt: skip
+
+    def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
+        self.job, self.rank, self.device, self.address = job, rank, device, address
+        self.alive, self.stuck, self.stall = True, False, False
+        self.leads = address[1] == 0
+        self.backlog: list[tuple[Callable[[Any, float], None], Any]] | None = None  # while paused
+        self.rings: dict[Round, RingBuffers] = {}
+        self.computing: Round = -1
+        self.pending: list[Any] | None = None  # the log entry of a change that the device carries out
+        self.tapped: Any = None  # data of the message that is being handled
+        self.reported: dict[Replica, float] = {}  # link failures that are on their way to the protocol
+        self.source = ""  # where the staged state comes from
+        self.host_free = 0.0
+        self.sent = 0
+        self.handler = self.handle
+        self.chunk_handler = self.on_chunk
+
+    @property
+    def member(self) -> MemberId:
+        return self.rank.member.me
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def handle(self, event: Any, now: float) -> None:
+        """An event for the protocol."""
+        if not self.alive or self.stuck:
+            return
+        if self.backlog is not None:
+            self.backlog.append((self.handler, event))
+            return
+        for effect in self.rank.step(event, now):
+            CARRY_OUT[type(effect)](self, effect, now)
+            if not self.alive:
+                return  # a fault fell due, or it ended itself
+
+    def on_chunk(self, event: e.Received, now: float) -> None:
+        """A chunk was written into a receive slot."""
+        chunk = event.message
+        buffers = self.rings.get(chunk.round)  # type: ignore[attr-defined]
+        if buffers is not None:
+            buffers.incoming[chunk.seq] = chunk.data  # type: ignore[attr-defined]
+        self.handle(event, now)
+
+    def on_tap(self, event: e.Received, now: float) -> None:
+        self.tapped = event.message.data  # type: ignore[attr-defined]
+        self.handle(event, now)
+
+    def on_range(self, event: e.Received, now: float) -> None:
+        """A range arrived: the device checks its checksum before the protocol hears of it."""
+        message = event.message
+        assert isinstance(message, m.RangeData)
+        self.tapped = message.data
+        intact = self.device.intact(message.index, message.data)
+        if intact != message.intact:
+            fields = (message.lineage, message.index, message.replica, message.incarnation)
+            event = e.Received(event.source, m.RangeData(*fields, intact, message.data))
+        self.handle(event, now)
+
+    def on_last_bucket(self, event: e.BucketReady, now: float) -> None:
+        """Backward is done: the device's activations are free."""
+        if self.backlog is not None:
+            self.backlog.append((self.on_last_bucket, event))
+        elif self.alive and not self.stuck:
+            if self.computing == event.round:
+                self.computing = -1
+                self.device.computed()
+            if self.leads:
+                self.job.reducing(self.address[0], event.round, now)
+            self.handle(event, now)
+
+    def on_changed(self, event: e.Applied, now: float) -> None:
+        """The device holds the new state."""
+        if self.backlog is not None:
+            self.backlog.append((self.on_changed, event))
+            return
+        if self.alive and not self.stuck:
+            entry, self.pending = self.pending, None
+            assert entry is not None, "a device finished what it was not told to do"
+            entry[1] = now
+            self.job.log(entry)
+            self.handle(event, now)
+
+    # -- pause and resume ------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """SIGSTOP: what happens meanwhile waits."""
+        if self.backlog is None:
+            self.backlog = []
+
+    def resume(self, now: float) -> None:
+        """SIGCONT: everything that waited happens at once, in its order."""
+        backlog, self.backlog = self.backlog, None
+        for handler, event in backlog or ():
+            handler(event, now)
+
+    # -- talk ------------------------------------------------------------------------------------
+
+    def post(self, effect: f.Post, now: float) -> None:
+        """The hot path: reduce and forward one chunk."""
+        buffers = self.rings[effect.round]
+        give = effect.give
+        if effect.filled:
+            data = buffers.slots[give % len(buffers.slots)]
+        else:
+            if effect.take >= 0:
+                data = buffers.exchange.take(effect.take, buffers.incoming.pop(effect.take))
+            else:
+                data = buffers.exchange.produce(give)
+            if give >= 0:
+                buffers.slots[give % len(buffers.slots)] = data
+        if effect.send:
+            size = buffers.sizes[give]
+            job, right = self.job, buffers.right
+            arrival = job.network.arrival(self.address, buffers.target, size, now + size * job.reduce_s)
+            self.sent += 1
+            if arrival == math.inf:
+                self._link_failed(buffers.target, effect.round, now)
+            elif right is not None:
+                chunk = m.Chunk(effect.round, self.rank.member.me.incarnation, give, effect.push, data)
+                job.kernel.at(arrival, right.chunk_handler, e.Received(self.address, chunk))
+                if job.completions:
+                    job.kernel.at(arrival, self.handler, e.Sent(effect.round, give + 1))
+
+    def send(self, effect: f.Send, now: float) -> None:
+        message = effect.message
+        self._transmit(effect.to, message, CONTROL_BYTES, now, Process.handle)
+
+    def _transmit(
+        self,
+        to: Address,
+        message: m.Message,
+        size: int,
+        now: float,
+        handler: Callable[[Process, Any, float], None],
+        extra: float = 0.0,
+    ) -> None:
+        """Deliver ``message`` when the network says; a process that is gone gets nothing."""
+        job = self.job
+        self.sent += 1
+        arrival = job.network.arrival(self.address, to, size, now)
+        if arrival == math.inf:
+            self._link_failed(to, getattr(message, "round", -1), now)
+            return
+        target = job.processes.get(to)
+        if target is not None:
+            bound = target.handler if handler is Process.handle else handler.__get__(target)
+            job.kernel.at(arrival + extra, bound, e.Received(self.address, message))
+
+    def _link_failed(self, to: Address, round: Round, now: float) -> None:
+        """Tell the protocol, once, when the connection to ``to`` gives up."""
+        failure = self.job.network.failure(self.address, to)
+        peer = to[0]
+        if self.reported.get(peer) == failure.time:
+            return
+        self.reported[peer] = failure.time
+        target = self.job.processes.get(to)
+        life = target.member.incarnation if target is not None else 0
+        event: e.Event
+        if failure.lost:
+            event = e.PeerLost(peer, life, "the connection was reset")
+        else:
+            event = e.Transient(round, peer, "retry exceeded")
+        self.job.kernel.at(max(now, failure.time), self.handler, event)
+
+    def post_tap(self, effect: f.PostTap, now: float) -> None:
+        data = self.device.buffer(effect.round).finished(effect.index)
+        message = m.Tap(effect.round, self.member.incarnation, effect.index, data)
+        self._transmit(effect.to, message, self.job.config.ftar.chunk_bytes, now, Process.on_tap)
+
+    def store_tap(self, effect: f.StoreTap, now: float) -> None:
+        self.device.buffer(effect.round).store(effect.index, self.tapped)
+
+    def send_range(self, effect: f.SendRange, now: float) -> None:
+        """Ranges travel over the host network, not through the NIC that FTAR uses."""
+        data = self.device.range_data(effect.lineage, effect.index)
+        fields = (effect.lineage, effect.index, self.member.replica, self.member.incarnation)
+        message = m.RangeData(*fields, True, data)
+        self.host_free = max(now, self.host_free) + self.device.range_bytes / self.job.host_bps
+        self._transmit(
+            effect.to, message, CONTROL_BYTES, now, Process.on_range, extra=self.host_free - now
+        )
+
+    def reconnect(self, effect: f.Reconnect, now: float) -> None:
+        up = self.job.network.connected(self.address, (effect.peer, self.address[1]), now)
+        if up == math.inf:
+            target = self.job.processes.get((effect.peer, self.address[1]))
+            life = target.member.incarnation if target is not None else 0
+            late = now + self.job.reset_after_s
+            self.job.kernel.at(late, self.handler, e.PeerLost(effect.peer, life, "no fresh connection"))
+        else:
+            self.job.kernel.at(up, self.handler, e.Reconnected(effect.peer))
+
+    def connect(self, effect: f.Connect, now: float) -> None:
+        """Connections are made ahead of need; the time that this takes is in the warm-up."""
+
+    # -- compute ---------------------------------------------------------------------------------
+
+    def launch(self, effect: f.Launch, now: float) -> None:
+        plan, task = effect.plan, effect.task
+        try:
+            launched = self.device.launch(
+                task.ranges, self.job.read(task.ranges), effect.reuse, now
+            )
+            self._open_ring(plan, task, zeros=False)
+        except OutOfMemory as error:
+            self._die(f"{error}", now)
+            return
+        if not launched.finite:
+            self._die("the gradient is not a number", now)
+            return
+        self._note_computed(plan, task, launched.reused, now)
+        if self.leads:
+            self.job.computing(self.address[0], plan.round, launched.ready[0], now)
+        last = len(launched.ready) - 1
+        for bucket, ready in enumerate(launched.ready):
+            handler = self.on_last_bucket if bucket == last else self.handler
+            self.job.kernel.at(ready, handler, e.BucketReady(plan.round, bucket))
+        if self.stall:
+            self.job.kernel.at(launched.ready[-1] + STALL_AFTER_S, self._stick, None)
+
+    def _note_computed(self, plan: Plan, task: Task, reused: bool, now: float) -> None:
+        """The device has begun to compute, or has taken what it computed before."""
+        device, member = self.device, self.member
+        ranges = [[r.stream, r.start, r.count] for r in task.ranges]
+        head = [now, member.replica, member.incarnation, self.address[1], plan.round]
+        if reused:
+            self.job.log(["reused", *head, ranges, device.grads_for_log()])
+        else:
+            digest = self.job.read(task.ranges).digest
+            state = [device.lineage, device.digest()]
+            self.job.log(["computed", *head, *state, ranges, digest, device.grads_for_log()])
+        self.computing = plan.round
+
+    def _stick(self, _: object, now: float) -> None:
+        self.stuck = True
+
+    def _open_ring(self, plan: Plan, task: Task, zeros: bool) -> None:
+        shape = self._shape(task)
+        tapped = bool(task.learners)
+        exchange = self.device.exchange(plan.round, shape, task.index, tapped=tapped, zeros=zeros)
+        assert task.right is not None
+        right = self.job.processes.get((task.right.replica, self.address[1]))
+        self.rings[plan.round] = RingBuffers(exchange, shape, task.index, right)
+
+    def _shape(self, task: Task) -> Geometry:
+        ftar = self.job.config.ftar
+        return geometry(ftar.buckets, task.members, ftar.chunk_bytes, ftar.slots)
+
+    def hold(self, effect: f.Hold, now: float) -> None:
+        plan, task = effect.plan, effect.task
+        try:
+            if task.part is Part.ZEROS:
+                self._open_ring(plan, task, zeros=True)
+            else:
+                assert task.tap is not None
+                self.device.hold(plan.round, self._shape(task), plan.contributors.index(task.tap))
+        except OutOfMemory as error:
+            self._die(f"{error}", now)
+
+    def measure(self, effect: f.Measure, now: float) -> None:
+        if self.leads:
+            self.job.reduced(self.address[0], effect.round, now)
+        scalars = self.device.measure(effect.round)
+        self.job.kernel.at(now, self.handler, e.Measured(effect.round, scalars))
+
+    def apply(self, effect: f.Apply, now: float) -> None:
+        if self.leads:
+            self.job.applying(self.address[0], effect.plan.round, now)
+        plan, device, member = effect.plan, self.device, self.member
+        contributing = member in plan.contributors
+        base = [device.lineage, device.digest()]
+        reduced = device.reduced_for_log(plan.round)
+        done = device.apply(
+            plan.round, plan.lineage_after, plan.divisor, plan.lr_factor, effect.scalars, now
+        )
+        head = ["applied", now, member.replica, member.incarnation, self.address[1], plan.round, contributing]
+        after = [device.step, device.lineage, device.digest()]
+        numbers = [list(effect.scalars), plan.divisor, plan.lr_factor]
+        self.pending = [*head, *base, reduced, *numbers, *after]
+        if not effect.keep:
+            self.rings.pop(plan.round, None)
+        self.job.kernel.at(done, self.on_changed, e.Applied(plan.round))
+
+    def abort(self, effect: f.Abort, now: float) -> None:
+        if self.computing == effect.round:
+            self.device.abort(now)
+            self.computing = -1
+
+    def drop(self, effect: f.Drop, now: float) -> None:
+        """Free the round's buffers; unless the round was applied here, this is the decision to drop it."""
+        round = effect.round
+        if self.device.has(round):
+            self.device.drop(round)
+            member = self.member
+            self.job.log(["dropped", now, member.replica, member.incarnation, self.address[1], round])
+        self.rings.pop(round, None)
+
+    # -- states ----------------------------------------------------------------------------------
+
+    def freeze(self, effect: f.Freeze, now: float) -> None:
+        try:
+            self.device.freeze(effect.lineage, now)
+        except OutOfMemory as error:
+            self._die(f"{error}", now)
+
+    def release(self, effect: f.Release, now: float) -> None:
+        self.device.release(effect.lineage)
+
+    def stage(self, effect: f.Stage, now: float) -> None:
+        self.source = "donors"
+        try:
+            self.device.stage(effect.lineage, effect.index, self.tapped)
+        except OutOfMemory as error:
+            self._die(f"{error}", now)
+
+    def unstage(self, effect: f.Unstage, now: float) -> None:
+        self.device.unstage(effect.lineage)
+
+    def restore(self, effect: f.Restore, now: float) -> None:
+        state = self.job.stored_state(effect.name, self.address[1], self.device)
+        if state is None:
+            failed = e.Restored(effect.lineage, False, f"checkpoint {effect.name} has no such shard")
+            self.job.kernel.at(now, self.handler, failed)
+            return
+        self.source = "initial" if effect.name == "initial" else "checkpoint"
+        done = self.device.restore(effect.lineage, state, now) + self.job.storage_s
+        self.job.kernel.at(done, self.handler, e.Restored(effect.lineage, True))
+
+    def install(self, effect: f.InstallStaged, now: float) -> None:
+        done = self.device.install(effect.step, effect.lineage, now)
+        member, digest = self.member, self.device.digest()
+        who = [member.replica, member.incarnation, self.address[1]]
+        self.pending = ["installed", now, *who, effect.step, effect.lineage, digest, self.source]
+        self.job.kernel.at(done, self.on_changed, e.Applied(-1))
+
+    def warm_up(self, effect: f.WarmUp, now: float) -> None:
+        self.job.kernel.at(now + self.job.warm_up_s(self.address[0]), self.handler, e.Warm())
+
+    def save_shard(self, effect: f.SaveShard, now: float) -> None:
+        self.job.save(effect.name, self.address[1], self.device)
+        self.job.kernel.at(now + self.job.storage_s, self.handler, e.Saved(effect.name, True))
+
+    # -- time, store, end ------------------------------------------------------------------------
+
+    def set_timer(self, effect: f.SetTimer, now: float) -> None:
+        self.job.kernel.at(now + effect.after, self.handler, e.TimerFired(effect.name, effect.tag))
+
+    def store_call(self, effect: f.StoreCall, now: float) -> None:
+        call = effect.call
+
+        def reply(answer: s.Answer, at: float) -> None:
+            self.handle(e.StoreAnswer(call, answer), at)
+
+        assert isinstance(effect.request, s.Request)
+        self.job.store.submit(self.address[0], effect.request, reply)
+
+    def watched(self, change: s.Change, now: float) -> None:
+        self.handle(e.Watched(change), now)
+
+    def exit(self, effect: f.Exit, now: float) -> None:
+        self.job.launcher.left(self, effect.reason, effect.restart, now)
+
+    def note(self, effect: f.Note, now: float) -> None:
+        self.job.noted(self, effect, now)
+
+    def _die(self, reason: str, now: float) -> None:
+        """The device or the host failed: the protocol hears of it, and the process ends."""
+        self.job.log(["crash", now, *_life(self.member), self.address[1], reason])
+        self.handle(e.LocalError(ErrorReport(ErrorClass.LOCAL_FATAL, reason)), now)
+
+
+STALL_AFTER_S = 2.5e-3  # a rank that joins and stalls forwards chunks for so long
+
+
+def _life(member: MemberId) -> tuple[Replica, int]:
+    return member.replica, member.incarnation
+
+
+CARRY_OUT: dict[type[f.Effect], Callable[[Process, Any, float], None]] = {
+    f.Post: Process.post,
+    f.Send: Process.send,
+    f.PostTap: Process.post_tap,
+    f.StoreTap: Process.store_tap,
+    f.SendRange: Process.send_range,
+    f.Reconnect: Process.reconnect,
+    f.Connect: Process.connect,
+    f.Launch: Process.launch,
+    f.Hold: Process.hold,
+    f.Measure: Process.measure,
+    f.Apply: Process.apply,
+    f.Abort: Process.abort,
+    f.Drop: Process.drop,
+    f.Freeze: Process.freeze,
+    f.Release: Process.release,
+    f.Stage: Process.stage,
+    f.Unstage: Process.unstage,
+    f.Restore: Process.restore,
+    f.InstallStaged: Process.install,
+    f.WarmUp: Process.warm_up,
+    f.SaveShard: Process.save_shard,
+    f.SetTimer: Process.set_timer,
+    f.StoreCall: Process.store_call,
+    f.Exit: Process.exit,
+    f.Note: Process.note,
+}

@@ -1,0 +1,7 @@
+"""``pytest tests/scenarios --rewrite`` writes what the scenarios show into their files, for people to review."""
+
+from __future__ import annotations
+
+
+def pytest_addoption(parser):
+    parser.addoption("--rewrite", action="store_true", help="write the scenario files anew")

@@ -1,0 +1,54 @@
+"""A world that tells what happens, and stops at once when a device finds a sum or state that is wrong."""
+
+from __future__ import annotations
+
+from emulator.world import World
+from ftruntime.protocol import effects as f
+from ftruntime.protocol import events as e
+from ftruntime.protocol import store as s
+from ftruntime.protocol.config import JobConfig
+from ftruntime.protocol.head import Head
+from ftruntime.protocol.ids import Address
+
+from .words import Words
+
+
+class TracedWorld(World):
+    """``level``: all, heads, none; ``seen``: every line since a command began, whatever the level."""
+
+    def __init__(self, config: JobConfig) -> None:
+        super().__init__(config)
+        self.words = Words(config.ranks_per_replica)
+        self.level = "all"
+        self.seen: list[str] = []
+        self._lines: list[str] = []
+        self._last: Head | None = None
+
+    def take(self) -> list[str]:
+        """What is to be shown since the last call."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _say(self, line: str, level: str = "all") -> None:
+        if line:
+            self.seen.append(line)
+            if self.level == "all" or self.level == level:
+                self._lines.append(line)
+
+    def _publish(self) -> None:
+        for change in self.register.changes:
+            if isinstance(change, s.HeadChanged):
+                for line in self.words.news(self._last, change.head):
+                    self._say(line, "heads")
+                self._last = change.head
+            elif isinstance(change, s.RecordChanged):
+                self._say(self.words.word(change.record, self.head))
+            elif isinstance(change, s.LeaseChanged) and not change.live:
+                self._say(f"lease: that of {change.member} ends")
+        super()._publish()
+
+    def _carry_out(self, at: Address, effect: f.Effect, event: e.Event) -> None:
+        self._say(self.words.effect(at, effect))
+        device = self.devices[at]
+        super()._carry_out(at, effect, event)
+        assert not device.wrong, f"the device of {at[0]}/{at[1]}: {device.wrong}"
