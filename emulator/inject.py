@@ -67,11 +67,11 @@ class Injector:
 
     def hang(self, fault: v.Hang, now: float) -> None:
         for process in self._targets(fault):
-            process.device.hang() if fault.variant == "never_joins" else None
-            process.stuck = fault.variant == "never_joins"
-            process.stall = True
-            if process.computing < 0 and process.rings:
-                process.stuck = True  # in FTAR already: it stalls here
+            in_ftar = process.computing < 0 and bool(process.rings)
+            if in_ftar or fault.variant == "never_joins":
+                process.stick()
+            else:
+                process.stall = True  # it goes on until FTAR, and sticks there
 
     def slow(self, fault: v.Slow, now: float) -> None:
         targets = self._targets(fault)

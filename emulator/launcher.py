@@ -157,7 +157,7 @@ class Launcher:
         """Connections of a process that ends are reset: its peers of equal position learn at once."""
         if not process.alive:
             return
-        process.alive = False
+        process.die()
         job, (replica, position) = self._job, process.address
         job.messages_of_the_dead += process.sent
         life = process.member.incarnation

@@ -128,6 +128,10 @@ class Network:
         """No message between ranks takes less than this many seconds."""
         return self._latency[Tier.RACK]
 
+    def nic(self, address: Address) -> tuple[int, list[float]]:
+        """Where the time at which the NIC of ``address`` is free again is kept: (index, list)."""
+        return address[0] * self._ranks + address[1], self._free
+
     def link(self, source: Address, target: Address) -> tuple[float, float]:
         """(latency in seconds, seconds a byte) of a link without faults."""
         tier = Tier.REGION if self._far[source[0]][target[0]] else self.topology.tier(source, target)

@@ -43,17 +43,43 @@ def transfer_sizes(shape: Geometry, index: int) -> tuple[int, ...]:
 
 
 class RingBuffers:
-    """What FTAR of one round needs at one rank: the device's exchange, slots, and where chunks go."""
+    """What FTAR of one round needs at one rank, laid out for the hot path.
 
-    __slots__ = ("exchange", "incoming", "right", "sizes", "slots", "target")
+    take, produce:  of the device's exchange
+    incoming:       received chunks by number, until they are taken
+    slots:          what each send slot holds, for a chunk that is sent again
+    nic ...:        how long a transfer to the right neighbour takes while the network is whole
+    """
 
-    def __init__(self, exchange: Any, shape: Geometry, index: int, right: Process | None) -> None:
-        self.exchange = exchange
-        self.incoming: dict[int, Any] = {}
+    __slots__ = (
+        "at", "byte_s", "free", "incarnation", "incoming", "latency_s", "network", "nic", "produce",
+        "reduce_s", "right", "round", "sizes", "slots", "source", "take", "target",
+    )  # fmt: skip
+
+    def __init__(self, process: Process, exchange: Any, shape: Geometry, index: int, right: Process | None):
+        job = process.job
+        self.take, self.produce = exchange.take, exchange.produce
+        self.incoming: list[Any] = [None] * shape.total
         self.slots: list[Any] = [None] * shape.slots
         self.sizes = transfer_sizes(shape, index)
-        self.right = right
-        self.target: Address = right.address if right is not None else (-1, -1)
+        self.source = process.address
+        self.incarnation = process.rank.member.me.incarnation
+        self.right = None if right is None else right.chunk_handler
+        self.target: Address = (-1, -1) if right is None else right.address
+        self.at, self.network, self.reduce_s = job.kernel.at, job.network, job.reduce_s
+        self.nic, self.free = job.network.nic(process.address)
+        self.latency_s, self.byte_s = job.network.link(process.address, self.target)
+
+    def arrival(self, size: int, now: float) -> float:
+        """When a chunk of ``size`` bytes, reduced from ``now`` on, reaches the right neighbour."""
+        start = now + size * self.reduce_s
+        if self.network.faulty:
+            return self.network.arrival(self.source, self.target, size, start)
+        free, nic = self.free, self.nic
+        if free[nic] > start:
+            start = free[nic]
+        free[nic] = start = start + size * self.byte_s
+        return start + self.latency_s
 
 
 class Process:
@@ -63,14 +89,16 @@ class Process:
     """
 
     __slots__ = (
-        "address", "alive", "backlog", "chunk_handler", "computing", "device", "handler", "host_free",
-        "job", "leads", "pending", "rank", "reported", "rings", "sent", "source", "stall", "stuck", "tapped",
+        "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler", "host_free",
+        "job", "leads", "pending", "rank", "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped",
     )  # fmt: skip
 
     def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
         self.job, self.rank, self.device, self.address = job, rank, device, address
         self.alive, self.stuck, self.stall = True, False, False
         self.leads = address[1] == 0
+        self.deaf = False  # dead, stuck or paused
+        self.step = rank.step
         self.backlog: list[tuple[Callable[[Any, float], None], Any]] | None = None  # while paused
         self.rings: dict[Round, RingBuffers] = {}
         self.computing: Round = -1
@@ -91,23 +119,35 @@ class Process:
 
     def handle(self, event: Any, now: float) -> None:
         """An event for the protocol."""
-        if not self.alive or self.stuck:
+        if self.deaf:
+            self._keep(self.handler, event)
             return
-        if self.backlog is not None:
-            self.backlog.append((self.handler, event))
-            return
-        for effect in self.rank.step(event, now):
+        for effect in self.step(event, now):
             CARRY_OUT[type(effect)](self, effect, now)
             if not self.alive:
                 return  # a fault fell due, or it ended itself
 
     def on_chunk(self, event: e.Received, now: float) -> None:
         """A chunk was written into a receive slot."""
-        chunk = event.message
-        buffers = self.rings.get(chunk.round)  # type: ignore[attr-defined]
+        if self.deaf:
+            self._keep(self.chunk_handler, event)
+            return
+        chunk: m.Chunk = event.message  # type: ignore[assignment]
+        buffers = self.rings.get(chunk.round)
         if buffers is not None:
-            buffers.incoming[chunk.seq] = chunk.data  # type: ignore[attr-defined]
-        self.handle(event, now)
+            buffers.incoming[chunk.seq] = chunk.data
+        for effect in self.step(event, now):
+            if type(effect) is f.Post:
+                self.post(effect, now)
+            else:
+                CARRY_OUT[type(effect)](self, effect, now)
+                if not self.alive:
+                    return
+
+    def _keep(self, handler: Callable[[Any, float], None], event: Any) -> None:
+        """A paused process hears of it later, one that is stuck or dead never."""
+        if self.backlog is not None:
+            self.backlog.append((handler, event))
 
     def on_tap(self, event: e.Received, now: float) -> None:
         self.tapped = event.message.data  # type: ignore[attr-defined]
@@ -126,68 +166,79 @@ class Process:
 
     def on_last_bucket(self, event: e.BucketReady, now: float) -> None:
         """Backward is done: the device's activations are free."""
-        if self.backlog is not None:
-            self.backlog.append((self.on_last_bucket, event))
-        elif self.alive and not self.stuck:
-            if self.computing == event.round:
-                self.computing = -1
-                self.device.computed()
-            if self.leads:
-                self.job.reducing(self.address[0], event.round, now)
-            self.handle(event, now)
+        if self.deaf:
+            self._keep(self.on_last_bucket, event)
+            return
+        if self.computing == event.round:
+            self.computing = -1
+            self.device.computed()
+        if self.leads:
+            self.job.reducing(self.address[0], event.round, now)
+        self.handle(event, now)
 
     def on_changed(self, event: e.Applied, now: float) -> None:
         """The device holds the new state."""
-        if self.backlog is not None:
-            self.backlog.append((self.on_changed, event))
+        if self.deaf:
+            self._keep(self.on_changed, event)
             return
-        if self.alive and not self.stuck:
-            entry, self.pending = self.pending, None
-            assert entry is not None, "a device finished what it was not told to do"
-            entry[1] = now
-            self.job.log(entry)
-            self.handle(event, now)
+        entry, self.pending = self.pending, None
+        assert entry is not None, "a device finished what it was not told to do"
+        entry[1] = now
+        self.job.log(entry)
+        self.handle(event, now)
 
     # -- pause and resume ------------------------------------------------------------------------
 
     def pause(self) -> None:
         """SIGSTOP: what happens meanwhile waits."""
-        if self.backlog is None:
-            self.backlog = []
+        if not self.deaf:
+            self.backlog, self.deaf = [], True
 
     def resume(self, now: float) -> None:
         """SIGCONT: everything that waited happens at once, in its order."""
         backlog, self.backlog = self.backlog, None
+        self.deaf = not self.alive or self.stuck
         for handler, event in backlog or ():
             handler(event, now)
+
+    def stick(self) -> None:
+        """The process lives on and does nothing any more."""
+        self.stuck = self.deaf = True
+
+    def die(self) -> None:
+        self.alive, self.deaf, self.backlog = False, True, None
 
     # -- talk ------------------------------------------------------------------------------------
 
     def post(self, effect: f.Post, now: float) -> None:
         """The hot path: reduce and forward one chunk."""
         buffers = self.rings[effect.round]
-        give = effect.give
-        if effect.filled:
+        give, take = effect.give, effect.take
+        if take >= 0:
+            data = buffers.take(take, buffers.incoming[take])
+            buffers.incoming[take] = None
+            if give < 0:
+                return
+        elif effect.filled:
             data = buffers.slots[give % len(buffers.slots)]
         else:
-            if effect.take >= 0:
-                data = buffers.exchange.take(effect.take, buffers.incoming.pop(effect.take))
-            else:
-                data = buffers.exchange.produce(give)
-            if give >= 0:
-                buffers.slots[give % len(buffers.slots)] = data
+            data = buffers.produce(give)
+        buffers.slots[give % len(buffers.slots)] = data
         if effect.send:
-            size = buffers.sizes[give]
-            job, right = self.job, buffers.right
-            arrival = job.network.arrival(self.address, buffers.target, size, now + size * job.reduce_s)
             self.sent += 1
-            if arrival == math.inf:
-                self._link_failed(buffers.target, effect.round, now)
-            elif right is not None:
-                chunk = m.Chunk(effect.round, self.rank.member.me.incarnation, give, effect.push, data)
-                job.kernel.at(arrival, right.chunk_handler, e.Received(self.address, chunk))
-                if job.completions:
-                    job.kernel.at(arrival, self.handler, e.Sent(effect.round, give + 1))
+            arrival = buffers.arrival(buffers.sizes[give], now)
+            chunk = m.Chunk(effect.round, buffers.incarnation, give, effect.push, data)
+            self._deliver_chunk(buffers, chunk, arrival, now)
+
+    def _deliver_chunk(self, buffers: RingBuffers, chunk: m.Chunk, arrival: float, now: float) -> None:
+        if buffers.right is None:
+            return  # the neighbour is gone, and the protocol is about to hear of it
+        if arrival == math.inf:
+            self._link_failed(buffers.target, chunk.round, now)
+            return
+        buffers.at(arrival, buffers.right, e.Received(buffers.source, chunk))
+        if self.job.completions:
+            buffers.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
 
     def send(self, effect: f.Send, now: float) -> None:
         message = effect.message
@@ -300,7 +351,7 @@ class Process:
         self.computing = plan.round
 
     def _stick(self, _: object, now: float) -> None:
-        self.stuck = True
+        self.stick()
 
     def _open_ring(self, plan: Plan, task: Task, zeros: bool) -> None:
         shape = self._shape(task)
@@ -308,7 +359,7 @@ class Process:
         exchange = self.device.exchange(plan.round, shape, task.index, tapped=tapped, zeros=zeros)
         assert task.right is not None
         right = self.job.processes.get((task.right.replica, self.address[1]))
-        self.rings[plan.round] = RingBuffers(exchange, shape, task.index, right)
+        self.rings[plan.round] = RingBuffers(self, exchange, shape, task.index, right)
 
     def _shape(self, task: Task) -> Geometry:
         ftar = self.job.config.ftar

@@ -194,6 +194,11 @@ class World:
         self.answers[replica] = (*self.answers[replica], (call, answer))
         self._publish()
 
+    def late(self, request: s.Request) -> None:
+        """A request of a process that is gone arrives at the store; nobody hears the answer."""
+        self._execute(request)
+        self._publish()
+
     def _execute(self, request: s.Request) -> s.Answer:
         register = self.register
         if isinstance(request, s.Read):
@@ -251,7 +256,7 @@ class World:
             case f.Note():
                 self.notes = (*self.notes[-NOTES:], (at, effect))
             case _:
-                self._compute(at, device, effect)
+                self._compute(at, device, effect, event)
 
     def _post(self, at: Address, effect: f.Post) -> None:
         data = self.devices[at].post(effect)
@@ -264,7 +269,7 @@ class World:
             if ring.geometry.needs_completions:
                 self.devices[at].pending += (e.Sent(effect.round, effect.give + 1),)
 
-    def _compute(self, at: Address, device: WorldDevice, effect: f.Effect) -> None:
+    def _compute(self, at: Address, device: WorldDevice, effect: f.Effect, event: e.Event) -> None:
         match effect:
             case f.Launch():
                 device.launch(effect)
@@ -287,18 +292,20 @@ class World:
             case f.Reconnect():
                 device.pending += (e.Reconnected(effect.peer),)
             case _:
-                self._catch_up(at, device, effect)
+                self._catch_up(at, device, effect, event)
 
-    def _catch_up(self, at: Address, device: WorldDevice, effect: f.Effect) -> None:
+    def _catch_up(self, at: Address, device: WorldDevice, effect: f.Effect, event: e.Event) -> None:
         life = self.ranks[at].member.me
         match effect:
             case f.SendRange():
-                state = (device.frozen[effect.lineage], effect.lineage)
+                state = device.frozen[effect.lineage]
                 data = m.RangeData(effect.lineage, effect.index, life.replica, life.incarnation, True, state)
                 self._send(at, effect.to, data)
             case f.Stage():
+                assert isinstance(event, e.Received) and isinstance(event.message, m.RangeData)
                 target = self.ranks[at].member.staging
-                device.staged = (target.step, effect.lineage)
+                assert target is not None
+                device.stage((target.step, effect.lineage), event.message.data)
             case f.Unstage():
                 device.staged = None
             case f.Restore():

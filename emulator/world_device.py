@@ -59,7 +59,7 @@ class WorldDevice:
         self.state = state
         self.gradient: Share | None = None
         self.buffers: dict[Round, RoundBuffer] = {}
-        self.frozen: dict[Lineage, Step] = {}
+        self.frozen: dict[Lineage, tuple[Step, Lineage]] = {}
         self.staged: tuple[Step, Lineage] | None = None
         self.pending: tuple[e.Event, ...] = ()
         self.wrong: tuple[str, ...] = ()
@@ -151,6 +151,17 @@ class WorldDevice:
         self.buffers.pop(round, None)
         self.pending = tuple(p for p in self.pending if getattr(p, "round", None) != round)
 
+    def whole(self, round: Round) -> bool:
+        """Whether every chunk of ``round`` is reduced here."""
+        buffer = self.buffers.get(round)
+        return buffer is not None and len(buffer.reduced) == self._shape(buffer.task).finished_total
+
+    def stage(self, target: tuple[Step, Lineage], data: object) -> None:
+        """A range of ``target`` arrived; ``data`` says of which state it really is."""
+        if data != target:
+            self.wrong += (f"staged a range of {data} as one of {target}",)
+        self.staged = target
+
     def install(self, effect: f.InstallStaged) -> None:
         if self.staged != (effect.step, effect.lineage):
             self.wrong += (f"installed {effect.lineage} but {self.staged} is staged",)
@@ -160,4 +171,4 @@ class WorldDevice:
     def freeze(self, effect: f.Freeze) -> None:
         if self.state != (effect.step, effect.lineage):
             self.wrong += (f"froze {effect.lineage} while holding {self.state}",)
-        self.frozen[effect.lineage] = effect.step
+        self.frozen[effect.lineage] = self.state  # what a copy made now really contains

@@ -208,19 +208,20 @@ def _open(
 
 
 def _trim(config: JobConfig, head: Head, members: Members, chain: tuple[Commit, ...]) -> tuple[Commit, ...]:
-    """Forget commits older than every rollback target, and never keep more than ``chain_limit``.
+    """Forget commits older than every rollback target, and keep no more than the last ``chain_limit``.
 
-    The genesis stays. A rollback may go back to what any current member holds or fetches, leased or
-    not, so those stay too. ``chain_limit`` is at least twice the catch-up window: a member that falls
-    off the chain is out of every fetch and every open round.
+    The genesis and recorded checkpoints stay, however old. A rollback may go back to what any current
+    member holds or fetches, leased or not, so those stay too. ``chain_limit`` is at least twice the
+    catch-up window: a member that falls off the chain is out of every fetch and every open round.
     """
     targets = [c.step for c in head.checkpoints]
     for record in members.records:
         if head.current(record.member):
             targets += [s for s in _steps_of(record) if s > 0]
     kept_from = min([*targets, chain[-1].step - MIN_CHAIN])
-    kept = [c for c in chain[1:] if c.step >= kept_from][-config.chain_limit :]
-    return (chain[0], *kept)
+    recent = max(kept_from, chain[-1].step - config.chain_limit + 1)
+    stored = {c.lineage for c in head.checkpoints}
+    return (chain[0], *(c for c in chain[1:] if c.step >= recent or c.lineage in stored))
 
 
 def _steps_of(record: Record) -> list[int]:

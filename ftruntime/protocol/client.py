@@ -116,7 +116,7 @@ class StoreClient:
 
     def _see(self, head: Head | None, linearizable: bool, out: list[Effect]) -> bool:
         """Move forward to ``head``; whether the view may be taken from the same answer."""
-        if self.head is None or (head is not None and head.order >= self.head.order):
+        if self.head is None or (head is not None and head.known >= self.head.known):
             self.head, self.standing, self.lost = head, head, False
             return True
         if linearizable:

@@ -98,6 +98,11 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         """Heads are totally ordered by this: a read that goes back is a read of a stale replica."""
         return self.epoch, self.version
 
+    @property
+    def known(self) -> tuple[int, int]:
+        """``order`` of the newest change to the job that this head knows: suspending it was none (!)."""
+        return self.epoch, self.version - (self.status is Status.LOST)
+
     def current(self, member: MemberId) -> bool:
         """Whether ``member`` is the latest life of its replica."""
         return self.incarnations[member.replica][0] == member.incarnation

@@ -53,14 +53,6 @@ class Member(Shard):
 
     # -- messages ------------------------------------------------------------------------------
 
-    def receive(self, source: Address, message: m.Message, now: float, out: list[Effect]) -> None:
-        """A message from another rank."""
-        kind = type(message)
-        if kind in ORDERS:
-            self.command(source, message, now, out)
-        else:
-            ANSWERS[kind](self, source, message, now, out)
-
     def command(self, source: Address, message: m.Message, now: float, out: list[Effect]) -> None:
         """An order down the tree: for this rank and its subtree."""
         self._relay(message, out)
@@ -189,12 +181,15 @@ class Member(Shard):
     def _chunk(self, source: Address, message: m.Chunk, now: float, out: list[Effect]) -> None:
         """The hot path: see ``Ring.chunk``."""
         share = self.shares.get(message.round)
-        ring = share.ring if share is not None else None
-        if ring is None or not ring.is_left(source[0], message.round, message.incarnation):
+        if share is None or share.ring is None:
+            self.stale += 1
+            return
+        ring = share.ring
+        left = ring.left
+        if source[0] != left.replica or message.incarnation != left.incarnation:
             self.stale += 1
             return
         ring.chunk(message.seq, message.push, now, out)
-        assert share is not None
         if ring.consumed == ring.total or share.source is not None:
             self._progress(share, out)
 
@@ -206,7 +201,7 @@ class Member(Shard):
             return
         ring.ack(message.count, now, out)
         assert share is not None
-        if ring.acked == ring.total:
+        if ring.consumed == ring.total:  # a slot that the ack freed may have let the last chunk be taken
             self._progress(share, out)
 
     def _ring(self, source: Address, message: m.Message, now: float, out: list[Effect]) -> None:
@@ -231,7 +226,7 @@ class Member(Shard):
         if self._early:
             early, self._early = self._early, ()
             for source, message in early:
-                self.receive(source, message, now, out)
+                HEARD[type(message)](self, source, message, now, out)
 
     def _progress(self, share: Share, out: list[Effect]) -> None:
         """Do what the state of the ring or tap of ``share`` now allows or demands."""
@@ -423,7 +418,8 @@ ORDERS: dict[type[m.Message], Handler] = {
     m.Install: Member._install,
     m.WriteCheckpoint: Member._write_checkpoint,
 }
-ANSWERS: dict[type[m.Message], Handler] = {
+HEARD: dict[type[m.Message], Handler] = {  # what a rank does with a message from another rank
+    **dict.fromkeys(ORDERS, Member.command),
     m.Chunk: Member._chunk,
     m.Ack: Member._ack,
     m.Vote: Member._child_vote,

@@ -15,7 +15,7 @@ from .config import JobConfig
 from .effects import Effect
 from .ids import Position, Replica
 from .leader import Leader
-from .member import Member
+from .member import HEARD, Member
 
 LEADER_TIMERS = frozenset({"store", "renew", "poll", "close", "grace", "round", "late", "silent", "order"})
 
@@ -44,7 +44,8 @@ class Rank:
         """Take in ``event`` at time ``now`` (seconds, any origin) and return what to do, in order."""
         out: list[Effect] = []
         if type(event) is e.Received:
-            self.member.receive(event.source, event.message, now, out)
+            message = event.message
+            HEARD[type(message)](self.member, event.source, message, now, out)
         else:
             _EVENTS[type(event)](self, event, now, out)
         if self.leader is not None:

@@ -139,7 +139,7 @@ def rebuild(config: JobConfig, records: Sequence[Record], version: int, confirme
     heads = [r.seen for r in word if r.seen is not None]
     if not heads:
         return NotYet("the store lost its head and no member has seen one: confirm to start anew")
-    newest = max(heads, key=lambda h: h.order)
+    newest = max(heads, key=lambda h: h.known)
     return Next(
         msgspec.structs.replace(
             newest,

@@ -9,7 +9,8 @@
     expire R                 the lease of R ends
     hold / release WHAT      link 0-1 (both ways), link 0>1, link 0-* (all others), requests R ..., answers R ...,
                              watch R ..., device R ..., store (all leaders: requests, answers, watches)
-    let WHAT [COUNT]         link 0>1, request R, answer R, watch R, device R: one more of these, held or not
+    let WHAT [COUNT]         link 0>1, request R, answer R, watch R, device R: one more of these, held or not,
+                             and what follows from it
     lose WHAT                link 0>1 (what is under way), request R (not carried out), answer R (carried out)
     cut 0-1 / heal 0-1       the connections are reset and stay broken / can be made again
     fire NAME RANK [TAG]     the timers NAME of a rank (0, or 0/1) fire
@@ -18,7 +19,7 @@
     until CONDITION          ... until: round N; step N; recovering; held N (by all who live); see WORDS
     confirm R                the operator's word to the leader of R
     store wipe | back N      the store comes back empty, or without its last N heads
-    show WHAT                head, holds, ledger, records, leases, chain, penalties
+    show WHAT                head, holds, ledger, records, leases, chain, penalties, links
 
 What is under way happens in turns: everything that may happen at the beginning of a turn happens once.
 """
@@ -113,10 +114,7 @@ class Harness:
             self.world.start(int(replica))
 
     def _crash(self, replica: str, *how: str) -> None:
-        member = self.world.member(int(replica))
-        self.world.crash(int(replica), seen="unseen" not in how)
-        if member is not None and "silent" not in how:
-            self.world.lost(member.replica, member.incarnation)
+        self.world.crash(int(replica), seen="unseen" not in how, silent="silent" in how)
 
     def _expire(self, replica: str) -> None:
         for member in list(self.world.register.leases):
@@ -142,8 +140,8 @@ class Harness:
             for kind in QUEUES:
                 yield kind, ANYWHERE, ANYWHERE
         elif what in PLACES:
-            for replica in words:
-                yield PLACES[what], (int(replica), None), ANYWHERE
+            for where in words:
+                yield PLACES[what], _place(where), ANYWHERE
         else:
             raise ValueError(f"nothing to hold of: {what}")
 
@@ -157,6 +155,7 @@ class Harness:
     def _let(self, what: str, where: str, count: str = "1") -> None:
         for _ in range(int(count)):
             self.world.do(self._one(what, where))
+            self._settle()
 
     def _one(self, what: str, where: str) -> Action:
         for action in self.world.actions():

@@ -73,6 +73,15 @@ def penalties(world: TracedWorld) -> list[str]:
     return [f"{p.member} stays out before round {p.until}" for p in _head(world).penalties] or ["none"]
 
 
+def links(world: TracedWorld) -> list[str]:
+    """What is under way between replicas."""
+    return [
+        f"{world.words.rank(a)}>{world.words.rank(b)}: " + " ".join(type(message).__name__ for message in queue)
+        for (a, b), queue in sorted(world.links.items())
+        if a[0] != b[0]
+    ] or ["nothing"]
+
+
 SHOWS: dict[str, Callable[[TracedWorld], list[str]]] = {
     "head": head,
     "holds": holds,
@@ -81,4 +90,5 @@ SHOWS: dict[str, Callable[[TracedWorld], list[str]]] = {
     "leases": leases,
     "chain": chain,
     "penalties": penalties,
+    "links": links,
 }

@@ -8,7 +8,7 @@ from ftruntime.protocol import events as e
 from ftruntime.protocol import store as s
 from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.head import Head
-from ftruntime.protocol.ids import Address
+from ftruntime.protocol.ids import Address, MemberId, Replica
 
 from .words import Words
 
@@ -23,6 +23,7 @@ class TracedWorld(World):
         self.seen: list[str] = []
         self._lines: list[str] = []
         self._last: Head | None = None
+        self._gone: dict[Replica, MemberId] = {}
 
     def take(self) -> list[str]:
         """What is to be shown since the last call."""
@@ -34,6 +35,20 @@ class TracedWorld(World):
             self.seen.append(line)
             if self.level == "all" or self.level == level:
                 self._lines.append(line)
+
+    def crash(self, replica: Replica, seen: bool = True, silent: bool = False) -> None:
+        """As in the world; who has a connection, or tries to make one, learns of it unless ``silent``."""
+        member = self.member(replica)
+        super().crash(replica, seen)
+        if member is not None and not silent:
+            self._gone[replica] = member
+            self.lost(member.replica, member.incarnation)
+
+    def _deliver(self, source: Address, to: Address) -> None:
+        super()._deliver(source, to)
+        gone = self._gone.get(to[0])
+        if to not in self.ranks and gone is not None:
+            self.tell(source, e.PeerLost(gone.replica, gone.incarnation, "connection refused"))
 
     def _publish(self) -> None:
         for change in self.register.changes:
