@@ -59,6 +59,8 @@ class Emulation:
         self.log = log
         network = NetworkConfig(buildings=min(12, self.config.replicas))
         self.network = Network(self.config.replicas, self.config.ranks_per_replica, network)
+        self.lanes = [self.kernel.lane() for _ in range(self.config.ranks_per_replica)]
+        self.kernel.careful = self._careful
         self.reset_after_s = network.reset_after_s
         self.store = EmulatedStore(self.kernel, StoreConfig(), self._store_log)
         self.processes: dict[Address, Process] = {}
@@ -132,6 +134,10 @@ class Emulation:
                 look = time.monotonic() + 1.0 / LOOKS_PER_SECOND
                 on_progress(self)
         return "all steps are committed"
+
+    def _careful(self) -> bool:
+        """While links fail, ring messages may end in a no that stops other positions at once."""
+        return self.network.faulty
 
     def _done(self) -> bool:
         head = self.store.head

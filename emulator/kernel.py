@@ -32,23 +32,97 @@ class KernelError(Exception):
     """An event in the past, or an instant that never ends: a fault of the driver, not of the job."""
 
 
+class Lane:
+    """Events of one position's ring: they touch its ranks alone, and make only each other.
+
+    What a lane has due before the next event outside lanes can run in one go (``Kernel.run``): the few
+    ranks of a ring stay in the processor's cache, where a wave over all ranks would not.
+    """
+
+    __slots__ = ("_due", "_kernel", "_times", "awake")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.awake = False  # listed by the kernel among the lanes that have something to do
+        self._due: dict[float, list[Any]] = {}
+        self._times: list[float] = []
+
+    def at(self, time: float, handler: Handler, event: object) -> None:
+        """As ``Kernel.at``, for a message between ranks of this lane."""
+        due = self._due.get(time)
+        if due is None:
+            if not time >= self._kernel.now:
+                raise KernelError(f"an event at {time!r} s cannot be scheduled: it is {self._kernel.now!r} s already")
+            if time == math.inf:
+                return
+            due = self._due[time] = []
+            heapq.heappush(self._times, time)
+            self._kernel.lane_opened(self, time)
+        due.append(handler)
+        due.append(event)
+
+    @property
+    def next_time(self) -> float:
+        return self._times[0] if self._times else math.inf
+
+    @property
+    def pending(self) -> int:
+        return sum(len(due) for due in self._due.values()) >> 1
+
+    def run(self) -> int:
+        """Run what is due before the kernel's ``limit``, which sinks as events outside lanes are made.
+        Returns how many events ran."""
+        kernel, times, count = self._kernel, self._times, 0
+        while times and times[0] < kernel.limit:
+            time = heapq.heappop(times)
+            kernel.now = time
+            due = self._due.pop(time)
+            pairs = iter(due)
+            for handler, event in zip(pairs, pairs, strict=True):
+                handler(event, time)
+            count += len(due)
+        return count >> 1
+
+
 class Kernel:
     """A clock in virtual seconds and the events that are still to come. Nothing is ever cancelled:
     the machine that set a timer knows whether it still means anything.
 
-    now:    time of the event that runs, or of the last one that ran
-    events: how many events have run
+    now:      time of the event that runs, or of the last one that ran
+    events:   how many events have run
+    careful:  while it says True, lanes do not run ahead of each other: something may make them differ
+    limit:    before which lanes may run now
     """
 
-    __slots__ = ("now", "events", "_due", "_times", "_stopped", "_generations")
+    __slots__ = (
+        "_awake", "_due", "_first", "_generations", "_instant", "_stopped", "_times", "careful", "events",
+        "limit", "now",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.now = 0.0
         self.events = 0
+        self.limit = math.inf
+        self.careful: Callable[[], bool] = bool
         self._due: dict[float, list[Any]] = {}
         self._times: list[float] = []
+        self._awake: list[Lane] = []
+        self._first = math.inf  # no lane has anything due before
         self._stopped = False
         self._generations = 0
+        self._instant = -1.0
+
+    def lane(self) -> Lane:
+        """A lane of its own, with nothing due."""
+        return Lane(self)
+
+    def lane_opened(self, lane: Lane, time: float) -> None:
+        """``lane`` has something due at ``time``, where it had nothing before."""
+        if time < self._first:
+            self._first = time
+        if not lane.awake:
+            lane.awake = True
+            self._awake.append(lane)
 
     def at(self, time: float, handler: Handler, event: object) -> None:
         """Call ``handler(event, time)`` at ``time``. A time of infinity never comes.
@@ -70,26 +144,58 @@ class Kernel:
         due: list[Any] = []
         self._due[time] = due
         heapq.heappush(self._times, time)
+        if time < self.limit:
+            self.limit = time
         return due
 
     def run(self, until: float = math.inf) -> None:
         """Run every event due before ``until`` (strictly), or to a stop; afterwards ``now`` is the
         time of the last event, so events may still be scheduled between it and ``until``."""
         self._stopped = False
-        times, pop = self._times, heapq.heappop
-        while times and times[0] < until and not self._stopped:
-            time = pop(times)
-            self._count_generation(time)
-            due = self._due.pop(time)
-            pairs = iter(due)
-            for handler, event in zip(pairs, pairs, strict=True):
-                handler(event, time)
-            self.events += len(due) >> 1
+        while not self._stopped:
+            time = self._times[0] if self._times else math.inf
+            if self._first < min(time, until):
+                self._run_lanes(min(time, until))
+            elif time < until:
+                self._run_instant(time)
+            else:
+                break
+
+    def _run_instant(self, time: float) -> None:
+        """The events outside lanes that are due at ``time``, one generation of them."""
+        heapq.heappop(self._times)
+        self._count_generation(time)
+        due = self._due.pop(time)
+        pairs = iter(due)
+        for handler, event in zip(pairs, pairs, strict=True):
+            handler(event, time)
+        self.events += len(due) >> 1
+
+    def _run_lanes(self, limit: float) -> None:
+        """Let each lane run before ``limit``.
+
+        A lane runs ahead of the others, which is sound while what it makes outside of lanes (a vote) makes
+        nothing happen to other lanes before they come to the same point. When that is not certain
+        (``careful``) all lanes run instant by instant.
+        """
+        first, lanes = self._first, self._awake
+        self._first, self._awake = math.inf, []
+        self.limit = math.nextafter(first, math.inf) if self.careful() else limit
+        for lane in lanes:
+            self.now = first
+            self.events += lane.run()
+        for lane in lanes:
+            lane.awake = lane.next_time < math.inf
+            if lane.awake:
+                self._awake.append(lane)
+                self._first = min(self._first, lane.next_time)
+        self.now, self.limit = first, math.inf
 
     def _count_generation(self, time: float) -> None:
-        if time != self.now:
-            self.now = time
+        if time != self._instant:
+            self._instant = time
             self._generations = 0
+        self.now = time
         self._generations += 1
         if self._generations > MAX_GENERATIONS:
             raise KernelError(f"the instant {time!r} s never ends: events beget events without time passing")
@@ -102,12 +208,13 @@ class Kernel:
     @property
     def pending(self) -> int:
         """How many events are scheduled and have not run; costs one look at each distinct time."""
-        return sum(len(due) for due in self._due.values()) >> 1
+        outside = sum(len(due) for due in self._due.values()) >> 1
+        return outside + sum(lane.pending for lane in self._awake)
 
     @property
     def next_time(self) -> float:
         """Time of the next event; infinity when there is none."""
-        return self._times[0] if self._times else math.inf
+        return min(self._times[0] if self._times else math.inf, self._first)
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class RingBuffers:
         self.incarnation = process.rank.member.me.incarnation
         self.right = None if right is None else right.chunk_handler
         self.target: Address = (-1, -1) if right is None else right.address
-        self.at, self.network, self.reduce_s = job.kernel.at, job.network, job.reduce_s
+        self.at, self.network, self.reduce_s = process.lane.at, job.network, job.reduce_s
         self.nic, self.free = job.network.nic(process.address)
         self.latency_s, self.byte_s = job.network.link(process.address, self.target)
 
@@ -90,13 +90,14 @@ class Process:
 
     __slots__ = (
         "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler", "host_free",
-        "job", "leads", "pending", "rank", "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped",
+        "job", "lane", "leads", "pending", "rank", "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped",
     )  # fmt: skip
 
     def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
         self.job, self.rank, self.device, self.address = job, rank, device, address
         self.alive, self.stuck, self.stall = True, False, False
         self.leads = address[1] == 0
+        self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
         self.step = rank.step
         self.backlog: list[tuple[Callable[[Any, float], None], Any]] | None = None  # while paused
@@ -238,7 +239,7 @@ class Process:
             return
         buffers.at(arrival, buffers.right, e.Received(buffers.source, chunk))
         if self.job.completions:
-            buffers.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
+            self.lane.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
 
     def send(self, effect: f.Send, now: float) -> None:
         message = effect.message
@@ -263,7 +264,8 @@ class Process:
         target = job.processes.get(to)
         if target is not None:
             bound = target.handler if handler is Process.handle else handler.__get__(target)
-            job.kernel.at(arrival + extra, bound, e.Received(self.address, message))
+            at = self.lane.at if type(message) in RING else job.kernel.at
+            at(arrival + extra, bound, e.Received(self.address, message))
 
     def _link_failed(self, to: Address, round: Round, now: float) -> None:
         """Tell the protocol, once, when the connection to ``to`` gives up."""
@@ -488,6 +490,7 @@ class Process:
         self.handle(e.LocalError(ErrorReport(ErrorClass.LOCAL_FATAL, reason)), now)
 
 
+RING = frozenset({m.Join, m.Chunk, m.Ack, m.Probe, m.Waiting})  # messages of a lane
 STALL_AFTER_S = 2.5e-3  # a rank that joins and stalls forwards chunks for so long
 
 

@@ -209,8 +209,11 @@ def _promise_broken(before: Node, rank: Rank, device: WorldDevice) -> list[str]:
 def _dishonest(put: s.Put, device: WorldDevice) -> list[str]:
     """A record says what is held now, and as of which round every earlier outcome was carried out."""
     record, wrong = put.record, []
-    if (record.held.step, record.held.lineage) != device.state:
+    changing = [p.round for p in device.pending if isinstance(p, e.Applied)]
+    if not changing and (record.held.step, record.held.lineage) != device.state:
         wrong.append(f"{record.member} says that it holds {record.held}, but the device is at {device.state}")
+    if any(0 <= round < record.as_of for round in changing):
+        wrong.append(f"{record.member} says as_of {record.as_of}, but it is still applying {changing}")
     for round, buffer in device.buffers.items():
         if round < record.as_of and device.state[0] <= buffer.plan.base.step:
             wrong.append(f"{record.member} says as_of {record.as_of}, but round {round} is neither applied nor dropped")

@@ -127,7 +127,8 @@ def _close(config: JobConfig, head: Head, by: MemberId, members: Members) -> Adv
     training = plan.kind is Kind.TRAIN
     holders = _still_in(head, members, plan) | _recorded(head, members, plan.base.lineage)
     unreachable = _all_accused(config, head, members, holders)
-    if not holders or unreachable:
+    restoring = bool(plan.restore)  # nobody needs to hold what a checkpoint holds: a restore may be slow
+    if unreachable or not (holders or restoring):
         return _recover(head, by, members, unreachable)
     guilty = _guilty(head, members) if training else ()
     closed = msgspec.structs.replace(

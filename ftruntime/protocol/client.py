@@ -22,16 +22,20 @@ NOTHING = (0, 0)  # the order of an empty register
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
-    """A request in flight. ``purpose`` is the leader's name for why it asked."""
+    """A request in flight. ``purpose`` is the leader's name for why it asked.
+
+    seen: ``known`` of the newest head when it was sent: what a linearizable read may not fall behind
+    """
 
     purpose: str
     request: store.Request
+    seen: tuple[int, int] = NOTHING
 
 
 class StoreClient:
     """Newest head, records and leases that this member has seen, and its unanswered calls.
 
-    lost:      a linearizable read showed a head older than one already seen, or none at all
+    lost:      a linearizable read showed a head older than one seen before it was sent, or none at all
     standing:  the head that the store last showed: what the next Cas must be compared with
     """
 
@@ -77,7 +81,7 @@ class StoreClient:
     def ask(self, purpose: str, request: store.Request, out: list[Effect]) -> None:
         """Send ``request``; it is answered by ``answered`` or given up by ``expired``."""
         self._next += 1
-        self._calls[self._next] = Call(purpose, request)
+        self._calls[self._next] = Call(purpose, request, NOTHING if self.head is None else self.head.known)
         out.append(StoreCall(self._next, request))
         out.append(SetTimer("store", self._next, self._patience))
 
@@ -85,15 +89,21 @@ class StoreClient:
         """Take in an answer. None if the call was given up: what it shows is still news."""
         call = self._calls.pop(number, None)
         if isinstance(answer, store.View):
-            linearizable = (
-                call is not None and isinstance(call.request, store.Read) and call.request.linearizable
-            )
-            if self._see(answer.head, linearizable, out):
+            if self._see(answer.head, self._went_back(call, answer.head), out):
                 self._records = {r.member: r for r in answer.records}
                 self._leased = set(answer.leased)
         elif isinstance(answer, store.CasDone):
             self._see(answer.head, False, out)
         return call
+
+    def _went_back(self, call: Call | None, head: Head | None) -> bool:
+        """A linearizable read fell behind what was known when it was sent: the store lost its head.
+
+        What the watch brought since then is no proof: the store may have served the read before.
+        """
+        if call is None or not isinstance(call.request, store.Read) or not call.request.linearizable:
+            return False
+        return (NOTHING if head is None else head.known) < call.seen
 
     def expired(self, number: int) -> Call | None:
         """Give up waiting for call ``number``. None if it was answered long ago."""
@@ -114,12 +124,12 @@ class StoreClient:
         for old in [m for m in self._records if m.replica == member.replica and m < member]:
             del self._records[old]
 
-    def _see(self, head: Head | None, linearizable: bool, out: list[Effect]) -> bool:
+    def _see(self, head: Head | None, went_back: bool, out: list[Effect]) -> bool:
         """Move forward to ``head``; whether the view may be taken from the same answer."""
         if self.head is None or (head is not None and head.known >= self.head.known):
             self.head, self.standing, self.lost = head, head, False
             return True
-        if linearizable:
+        if went_back:
             self.standing, self.lost = head, True
             return True
         if not self.busy("again"):

@@ -239,9 +239,9 @@ class Leader:
             head = self._head()
             self._enlist(out)
             self._set_timers(head, out)
-            self._watch_peers(head, out)
             while self._order is None and self._step(head, out):
                 pass
+            self._watch_peers(head, out)
             self._report(head, out)
             self.session.pursue(self._intent(head), out)
 
@@ -501,6 +501,8 @@ class Leader:
         settled = self.way.oldest_settled(head)
         if settled is not None:
             rounds.append(settled)
+        if self._order is not None and self._order.what == "install":
+            rounds.append(head.round - 1)  # a promise made now would be of a state that is just going away
         return min(rounds)
 
     def _report(self, head: Head, out: list[Effect]) -> None:
@@ -529,7 +531,7 @@ class Leader:
             if run.state in (State.KEPT, State.DROPPED):
                 return Stance.NO, run.accused
             return (Stance.YES if run.state is State.COMPLETE else Stance.RUNNING), ()
-        if head.round in (self._refused, self._broken):
+        if head.round in (self._refused, self._broken) or self.way.broken(head.round):
             return Stance.NO, self._accused
         return Stance.RUNNING, self._accused
 

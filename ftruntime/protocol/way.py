@@ -64,6 +64,11 @@ class Way:
         holding = Holding.COMPLETE if yes else Holding.BROKEN
         self.rounds[round] = msgspec.structs.replace(held, holding=holding, scalars=scalars)
 
+    def broken(self, round: Round) -> bool:
+        """Whether ``round`` is held and some rank will never have all of it: that is a no to it."""
+        held = self.rounds.get(round)
+        return held is not None and held.holding is Holding.BROKEN
+
     def done(self, round: Round) -> None:
         del self.rounds[round]
 

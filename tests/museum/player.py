@@ -5,7 +5,7 @@
     reset A                 everyone's connections to A (if it is gone: to its last life) are reset
     expire A                the lease of A ends, as when it could not renew
     partition A             nothing passes between A and the others or the store, and the lease of A ends
-    heal A                  it passes again, A renews its lease and reads the head; what the store told it is lost
+    heal A                  it passes again, A renews its lease and asks the store anew; what was under way between them is lost
     hold WHERE [WHAT [N]]   what waits at WHERE stands still; with WHAT (and N) only once that is next
     release WHERE | all     it goes on
     run [N]                 everything that is not held happens until nothing is left (or N actions are done)
@@ -18,27 +18,32 @@
 
 WHERE is a link ``A>B`` (``A.1>B.1`` for other ranks than position 0) or ``A store``, ``A answers``, ``A watch``,
 ``A device``. WHAT is the name of a message, event or request (``Commit``: a Cas that lengthens the chain); N the
-number of a chunk.
+number of a chunk or acknowledgement.
 """
 
 from __future__ import annotations
 
 from emulator.world import Action, World
 from ftruntime.protocol.config import JobConfig
+from ftruntime.protocol.events import BucketReady
 from ftruntime.protocol.head import Status
-from ftruntime.protocol.messages import Chunk
 from ftruntime.protocol.store import Cas
 
 from .checks import Watcher, level, torn
 
 AT_REST = 5_000  # actions after which a world that should come to rest is taken for one that never will
 FAIR = 8_000
+LOOKS = ("store", "poll")  # timers that only look at the store again
 KINDS = {"store": "request", "answers": "answer", "watch": "watch", "device": "device"}
 
 
 def address(name: str) -> tuple[int, int]:
     replica, _, position = name.partition(".")
     return "ABCDEFGH".index(replica), int(position or 0)
+
+
+class Elsewhere(AssertionError):
+    """The schedule is not where it says it is."""
 
 
 class Player:
@@ -53,6 +58,7 @@ class Player:
         self._left_behind = {}
 
     def play(self, step: str) -> None:
+        """Raises Elsewhere where the step cannot be taken."""
         verb, *words = step.split()
         getattr(self, verb)(*words)
         self.watcher.look(self.world)
@@ -86,8 +92,9 @@ class Player:
         replica = address(name)[0]
         for queues in (self.world.requests, self.world.answers, self.world.watches):
             queues[replica] = ()
-        self.fire(name, "renew")
-        self.fire(name, "poll")
+        for timer, tag in self.world.timers[address(name)]:
+            if timer in ("renew", *LOOKS):
+                self.world.fire(address(name), timer, tag)
 
     def _cut(self, name, act):
         replicas, ranks = self.world.config.replicas, self.world.config.ranks_per_replica
@@ -114,13 +121,21 @@ class Player:
         assert limit is not None, f"the world does not come to rest in {AT_REST} actions"
 
     def serve(self, name):
+        self._waits(name)
         self.world.do(Action("request", address(name)))
 
     def lose(self, name):
+        self._waits(name)
         self.world.lose_answer(address(name)[0])
 
+    def _waits(self, name):
+        if not self.world.requests.get(address(name)[0]):
+            raise Elsewhere(f"{name} asks nothing of the store")
+
     def fire(self, name, timer, tag=None):
-        tags = [t for n, t in self.world.timers[address(name)] if n == timer]
+        tags = [t for n, t in self.world.timers.get(address(name), ()) if n == timer]
+        if not tags and tag is None:
+            raise Elsewhere(f"{name} has set no timer {timer}")
         self.world.fire(address(name), timer, max(tags) if tag is None else int(tag))
 
     def freeze(self, name):
@@ -135,7 +150,8 @@ class Player:
     def expect(self, *words):
         """``A holds N``, ``A recorded N``, ``A gone``, ``head N``, ``status S``, ``end N``, ``plan A B``, ``catchers A B``."""
         found = self._found(words)
-        assert found == words, f"expected {' '.join(words)}, found {' '.join(found)}"
+        if found != words:
+            raise Elsewhere(f"expected {' '.join(words)}, found {' '.join(found)}")
 
     def _found(self, words):
         world, head = self.world, self.world.head
@@ -161,17 +177,23 @@ class Player:
     # -- what happens next ---------------------------------------------------------------------
 
     def _next(self, timers: bool) -> bool:
-        """The action that has waited longest for its turn; a timer only if nothing else may happen."""
-        free = [a for a in self.world.actions() if not self._stands(a)]
-        moves = [a for a in free if a.kind != "timer"] or (free if timers else [])
+        """The action that has waited longest for its turn, of those that come first; False if there is none."""
+        moves = [a for a in self.world.actions() if not self._stands(a) and (timers or a.kind != "timer")]
         if not moves:
             return False
-        action = min(moves, key=lambda a: self._turns.get(a[:4], 0))
+        first = min(self._rank(a) for a in moves)
+        action = min((a for a in moves if self._rank(a) == first), key=lambda a: self._turns.get(a[:4], 0))
         self._clock += 1
         self._turns[action[:4]] = self._clock
         self.world.do(action)
         self.watcher.look(self.world)
         return True
+
+    def _rank(self, action: Action) -> int:
+        """A backward pass takes longer than anything but a time-out: else a lone replica would outrun taps."""
+        if action.kind == "timer":
+            return 1 if action.name in LOOKS else 2
+        return 1 if action.kind == "device" and isinstance(self._first(action), BucketReady) else 0
 
     def _stands(self, action: Action) -> bool:
         held = self._held.get((action.kind, action.at, action.to))
@@ -182,8 +204,8 @@ class Player:
         head = self.world.head
         if isinstance(thing, Cas) and head is not None and thing.head.end.step > head.end.step:
             names.add("Commit")
-        number = getattr(thing, "seq" if isinstance(thing, Chunk) else "index", None)
-        return held[0] in names and (len(held) == 1 or str(number) == held[1])
+        numbers = [getattr(thing, name) for name in ("seq", "index", "count") if hasattr(thing, name)]
+        return held[0] in names and (len(held) == 1 or int(held[1]) in numbers)
 
     def _first(self, action: Action) -> object:
         world, replica = self.world, action.at[0]

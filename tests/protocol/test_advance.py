@@ -349,6 +349,12 @@ def test_a_contributor_that_is_gone_is_not_waited_for():
         assert isinstance(result, Next) and result.head.status is Status.RECOVERING
 
 
+def test_a_restore_needs_no_holder_however_long_it_takes():
+    head = head_of(CONFIG, catch_up_plan(CONFIG, 2, (Catcher(life(2), target(CONFIG, 2)),), restore="step-2"))
+    new = ended(head, CLOSE, said(word(CONFIG, life(2), 0, head.round)), by=life(2))
+    assert (new.status, new.plan.kind) == (Status.RUNNING, Kind.CATCH_UP)
+
+
 # -- holders that no peer reaches --------------------------------------------------------------
 
 

@@ -12,16 +12,18 @@
     let WHAT [COUNT]         link 0>1, request R, answer R, watch R, device R: one more of these, held or not,
                              and what follows from it
     lose WHAT                link 0>1 (what is under way), request R (not carried out), answer R (carried out)
-    cut 0-1 / heal 0-1       the connections are reset and stay broken / can be made again
+    cut 0-1 / heal 0-1       the connections are reset, and trying anew fails / works again
     fire NAME RANK [TAG]     the timers NAME of a rank (0, or 0/1) fire
     wait SECONDS             the clock goes on
+    times N COMMAND          COMMAND, N times, each time with what follows from it
     settle                   everything happens that is not held and no timer, until nothing is under way
     until CONDITION          ... until: round N; step N; recovering; held N (by all who live); see WORDS
     confirm R                the operator's word to the leader of R
     store wipe | back N      the store comes back empty, or without its last N heads
     show WHAT                head, holds, ledger, records, leases, chain, penalties, links
 
-What is under way happens in turns: everything that may happen at the beginning of a turn happens once.
+What is under way happens in turns: everything that may happen at the beginning of a turn happens once. Devices
+are slow: they get a turn when nothing else is under way.
 """
 
 from __future__ import annotations
@@ -186,18 +188,17 @@ class Harness:
             del self.world.links[link]
 
     def _cut(self, link: str) -> None:
-        self._hold("link", link)
-        self._lose("link", link)
         for source, to in _link(link):
             assert source[0] is not None and to[0] is not None, "a cut names two replicas"
+            self._lose_link(source, to)
+            self.world.cut.add((source[0], to[0]))
             peer = self.world.member(to[0])
             for at in [a for a in self.world.ranks if _within(a, source)]:
                 if peer is not None:
                     self.world.tell(at, e.PeerLost(peer.replica, peer.incarnation, "connection reset"))
 
     def _heal(self, link: str) -> None:
-        self._lose("link", link)
-        self._release("link", link)
+        self.world.cut -= {(source[0], to[0]) for source, to in _link(link)}
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -211,6 +212,11 @@ class Harness:
             raise ValueError(f"no timer {name}{of} at {at[0]}/{at[1]}")
         for action in due:
             self.world.do(action)
+
+    def _times(self, count: str, *words: str) -> None:
+        for _ in range(int(count)):
+            COMMANDS[words[0]](self, *words[1:])
+            self._settle()
 
     def _wait(self, seconds: str) -> None:
         self.world.now += float(seconds)
@@ -232,7 +238,8 @@ class Harness:
     def _turns(self, enough: Callable[[], bool]) -> bool:
         """Turn after turn until ``enough`` or nothing is under way; False if there were too many."""
         for _ in range(TURNS):
-            turn = [a for a in self.world.actions() if a.kind != "timer" and not self._is_held(a)]
+            ready = [a for a in self.world.actions() if a.kind != "timer" and not self._is_held(a)]
+            turn = [a for a in ready if a.kind != "device"] or ready
             if not turn:
                 return True
             for action in turn:
@@ -325,6 +332,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "heal": Harness._heal,
     "fire": Harness._fire,
     "wait": Harness._wait,
+    "times": Harness._times,
     "settle": Harness._settle,
     "until": Harness._until,
     "store": Harness._store,

@@ -23,6 +23,7 @@ class TracedWorld(World):
         self.seen: list[str] = []
         self._lines: list[str] = []
         self._last: Head | None = None
+        self.cut: set[tuple[Replica, Replica]] = set()
         self._gone: dict[Replica, MemberId] = {}
 
     def take(self) -> list[str]:
@@ -45,10 +46,21 @@ class TracedWorld(World):
             self.lost(member.replica, member.incarnation)
 
     def _deliver(self, source: Address, to: Address) -> None:
+        """Who sends to a dead process, or over a link that is cut, learns that nobody is there."""
+        peer = self.member(to[0]) if (source[0], to[0]) in self.cut else None
+        if peer is not None:
+            self._lose_first(source, to)
+            self.tell(source, e.PeerLost(peer.replica, peer.incarnation, "no route"))
+            return
         super()._deliver(source, to)
         gone = self._gone.get(to[0])
         if to not in self.ranks and gone is not None:
             self.tell(source, e.PeerLost(gone.replica, gone.incarnation, "connection refused"))
+
+    def _lose_first(self, source: Address, to: Address) -> None:
+        _, *rest = self.links.pop((source, to))
+        if rest:
+            self.links[source, to] = tuple(rest)
 
     def _publish(self) -> None:
         for change in self.register.changes:

@@ -1,0 +1,379 @@
+"""A whole job as a row of small integers, the moves that are possible in it, and what each leads to.
+
+The row holds, in this order: the node of each rank (0: dead); the link from each rank to each; per replica the
+requests and answers of its leader, the changes that it is to be told, and requests of its dead lives that the
+store may still carry out; the content of the store; per rank the connections that it is to learn are reset;
+lives per replica; what is left of the budget; lineages cut off; members that died.
+
+A death is more than ``World.crash``: what the dead had sent may still arrive, until the receiver learns of the
+reset or the replica is started again, and its lease ends at any time from then on (at once: the launcher
+saw it). Something that is lost on the way is not a case of its own: it differs from something that is late
+only in what happens at the end, which ``liveness`` looks at.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from emulator.world import World
+from ftruntime.protocol import events as e
+from ftruntime.protocol import store as s
+from ftruntime.protocol.ids import Address, MemberId, Replica
+
+from .bounds import Bounds
+from .invariants import Invariants
+from .nodes import BREAKDOWN_TIMERS, Node, Nodes, Outcome
+from .registers import Registers, Served
+from .tables import Queues
+
+Row: TypeAlias = tuple[int, ...]
+Move: TypeAlias = tuple[object, ...]
+Result: TypeAlias = tuple[Row, tuple[str, ...]]
+
+CRASHES, RESTARTS, LOST, TIMERS = range(4)
+
+
+class Job:
+    """See the moves in ``moves``; each method of that name carries one out."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds, self.config = bounds, bounds.config()
+        self.nodes = Nodes(self.config)
+        self.registers = Registers(self.config, self.nodes)
+        self.queues = Queues()
+        self.replicas, self.width = bounds.replicas, bounds.ranks
+        self.places = [(r, p) for r in range(self.replicas) for p in range(self.width)]
+        self.index: dict[Address, int] = {at: i for i, at in enumerate(self.places)}
+        self._lay_out()
+        self.invariants = Invariants(self)
+        self._quiet: dict[int, bool] = {}
+
+    def _lay_out(self) -> None:
+        n, r = len(self.places), self.replicas
+        self.size = n
+        self.links = n
+        self.requests = n + n * n
+        self.answers, self.watches, self.orphans = (self.requests + k * r for k in (1, 2, 3))
+        self.register = self.requests + 4 * r
+        self.resets = self.register + 1
+        self.lives = self.resets + n
+        self.budget = self.lives + r
+        self.cut = self.budget + 4
+        self.dead = self.cut + 1
+
+    # -- from a world ----------------------------------------------------------------------------
+
+    def row(self, world: World) -> Row:
+        """The row of ``world``, with the whole budget."""
+        row = [0] * (self.dead + 1)
+        for i, at in enumerate(self.places):
+            if at in world.ranks:
+                node = Node(at, world.ranks[at].clone(), world.devices[at].clone(), world.timers[at], 0)
+                row[i] = self.nodes.table.number(node, node.key())
+        for (a, b), messages in world.links.items():
+            numbers = tuple(self.nodes.messages.number(m) for m in messages)
+            row[self.links + self.index[a] * self.size + self.index[b]] = self.queues.number(numbers)
+        for r in range(self.replicas):
+            self._store_row(world, r, row)
+            row[self.lives + r] = world.lives.get(r, 0)
+        row[self.register] = self.registers.number(world.register.clone())
+        b = self.bounds
+        row[self.budget : self.budget + 4] = [b.crashes, b.restarts, b.lost_answers, b.timers]
+        return tuple(row)
+
+    def _store_row(self, world: World, r: Replica, row: list[int]) -> None:
+        assert not world.requests.get(r) and not world.answers.get(r), "a start has no calls under way"
+        numbers = tuple(self.nodes.changes.number(c) for c in world.watches.get(r, ()))
+        row[self.watches + r] = self.queues.number(numbers)
+
+    # -- what may happen -------------------------------------------------------------------------
+
+    def moves(self, row: Row) -> list[Move]:
+        """Everything that may happen next.
+
+        message (from, to), device (rank), timer (rank, name, tag), reset (rank)
+        request, lose, answer, watch, orphan, crash, restart (replica), expire (replica, incarnation)
+        """
+        found = self.progress(row)
+        at_rest = not found
+        for i in range(self.size):
+            if row[self.resets + i] and row[i]:
+                found.append(("reset", i))
+            if row[i] and (at_rest or row[self.budget + TIMERS]):
+                found += self._timers(row, i, at_rest)
+        found += [("orphan", r) for r in range(self.replicas) if row[self.orphans + r]]
+        found += [("expire", m.replica, m.incarnation) for m in self.lapsed(row)]
+        return found + self._faults(row)
+
+    def progress(self, row: Row) -> list[Move]:
+        """What needs no fault and no passing of time; none: the job is at rest."""
+        size, found = self.size, list[Move]()
+        for slot in range(size * size):
+            if row[self.links + slot]:
+                i, j = divmod(slot, size)
+                found.append(("message", i, j))
+        for i in range(size):
+            if row[i] and self.nodes.table[row[i]].device.pending:
+                found.append(("device", i))
+        for r in range(self.replicas):
+            if row[self.requests + r]:
+                found.append(("request", r))
+            if row[self.answers + r]:
+                found.append(("answer", r))
+            if row[self.watches + r]:
+                found.append(("watch", r))
+            for call in self._lost_calls(row, r):
+                found.append(("timer", r * self.width, "store", call))
+        return found
+
+    def _lost_calls(self, row: Row, r: Replica) -> list[int]:
+        node = row[r * self.width]
+        calls = self.nodes.table[node].calls if node else ()
+        if not calls:
+            return []
+        items = self.queues.items
+        under_way = {c for c, _ in (*items[row[self.requests + r]], *items[row[self.answers + r]])}
+        return [c for c in calls if c not in under_way]
+
+    def _timers(self, row: Row, i: int, at_rest: bool) -> list[Move]:
+        node = self.nodes.table[row[i]]
+        found: list[Move] = [("timer", i, *t) for t in node.timers if at_rest or t[0] not in BREAKDOWN_TIMERS]
+        if not at_rest and node.calls:
+            lost = self._lost_calls(row, node.at[0])
+            found += [("timer", i, "store", call) for call in node.calls if call not in lost]
+        return found
+
+    def lapsed(self, row: Row) -> list[MemberId]:
+        """Members that hold a lease though their process is dead."""
+        return [m for m in self.registers.table[row[self.register]].leases if self.leader(row, m) is None]
+
+    def leader(self, row: Row, member: MemberId) -> Node | None:
+        """The node that leads ``member``, if this life of the replica is alive."""
+        number = row[member.replica * self.width]
+        node = self.nodes.table[number] if number else None
+        return node if node is not None and node.member == member else None
+
+    def _faults(self, row: Row) -> list[Move]:
+        found: list[Move] = []
+        crashes, restarts, lost, _ = row[self.budget : self.budget + 4]
+        for r in range(self.replicas):
+            alive = row[r * self.width] != 0
+            if crashes and alive:
+                found.append(("crash", r))
+            if restarts and not alive:
+                found.append(("restart", r))
+            if lost and row[self.requests + r] and self.queues.items[row[self.requests + r]][0][0]:
+                found.append(("lose", r))
+        return found
+
+    # -- what it leads to --------------------------------------------------------------------------
+
+    def do(self, row: Row, move: Move, free: bool = False) -> Result:
+        """Carry ``move`` out. Returns the next row, and what is wrong with this move.
+
+        free: it costs nothing of the budget
+        """
+        new = list(row)
+        wrong = getattr(self, "_" + str(move[0]))(row, new, *move[1:], free)
+        return tuple(new), wrong
+
+    def _message(self, row: Row, new: list[int], i: int, j: int, free: bool) -> tuple[str, ...]:
+        slot = self.links + i * self.size + j
+        new[slot] = self.queues.rest(row[slot])
+        message = self.queues.items[row[slot]][0]
+        return self._step(new, j, ("message", self.places[i], message))
+
+    def _device(self, row: Row, new: list[int], i: int, free: bool) -> tuple[str, ...]:
+        return self._step(new, i, ("device",))
+
+    def _timer(self, row: Row, new: list[int], i: int, name: str, tag: int, free: bool) -> tuple[str, ...]:
+        r = self.places[i][0]
+        if name == "store":
+            free = free or tag in self._lost_calls(row, r)
+            for slot in (self.requests + r, self.answers + r):
+                given_up = tuple((0 if c == tag else c, n) for c, n in self.queues.items[row[slot]])
+                new[slot] = self.queues.number(given_up)
+        elif not free:
+            free = not self.progress(row)
+        new[self.budget + TIMERS] -= not free
+        return self._step(new, i, ("timer", name, tag))
+
+    def _reset(self, row: Row, new: list[int], i: int, free: bool) -> tuple[str, ...]:
+        slot = self.resets + i
+        replica, incarnation = self.queues.items[row[slot]][0]
+        new[slot] = self.queues.rest(row[slot])
+        source = self.index[replica, self.places[i][1]]
+        if not row[source]:
+            new[self.links + source * self.size + i] = 0
+        return self._step(new, i, ("reset", replica, incarnation))
+
+    def _answer(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
+        slot = self.answers + r
+        new[slot] = self.queues.rest(row[slot])
+        return self._step(new, r * self.width, ("answer", *self.queues.items[row[slot]][0]))
+
+    def _watch(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
+        slot = self.watches + r
+        new[slot] = self.queues.rest(row[slot])
+        return self._step(new, r * self.width, ("watch", self.queues.items[row[slot]][0]))
+
+    def _request(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
+        slot = self.requests + r
+        call, request = self.queues.items[row[slot]][0]
+        new[slot] = self.queues.rest(row[slot])
+        served = self.registers.serve(row[self.register], r, request)
+        if not self._says_nothing(served.answer):
+            new[self.answers + r] = self.queues.push(row[self.answers + r], (call, served.answer))
+        return self._publish(row, new, served)
+
+    def _lose(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
+        slot = self.requests + r
+        _, request = self.queues.items[row[slot]][0]
+        new[slot] = self.queues.rest(row[slot])
+        new[self.budget + LOST] -= 1
+        return self._publish(row, new, self.registers.serve(row[self.register], r, request))
+
+    def _orphan(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
+        slot = self.orphans + r
+        new[slot] = self.queues.rest(row[slot])
+        request = self.queues.items[row[slot]][0]
+        assert isinstance(request, int)
+        return self._publish(row, new, self.registers.serve(row[self.register], r, request))
+
+    def _expire(self, row: Row, new: list[int], r: Replica, life: int, free: bool) -> tuple[str, ...]:
+        return self._publish(row, new, self.registers.expire(row[self.register], MemberId(r, life)))
+
+    def _crash(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
+        new[self.budget + CRASHES] -= 1
+        self._die(new, r)
+        return ()
+
+    def _restart(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
+        new[self.budget + RESTARTS] -= not free
+        life = new[self.lives + r]
+        new[self.lives + r] = life + 1
+        for p in range(self.width):
+            i = self.index[r, p]
+            new[self.links + i * self.size : self.links + (i + 1) * self.size] = [0] * self.size
+        wrong: tuple[str, ...] = ()
+        for p in range(self.width):
+            wrong += self._carry_out(new, self.index[r, p], self.nodes.start((r, p), life))
+        return wrong
+
+    # -- the parts of a move -----------------------------------------------------------------------
+
+    def _step(self, new: list[int], i: int, event: tuple[object, ...]) -> tuple[str, ...]:
+        if not new[i]:
+            return ()  # a dead rank: what arrives there is gone
+        return self._carry_out(new, i, self.nodes.step(new[i], event))
+
+    def _carry_out(self, new: list[int], i: int, outcome: Outcome) -> tuple[str, ...]:
+        if outcome.ending or not outcome.node:
+            self._die(new, self.places[i][0])
+            return outcome.wrong
+        new[i] = outcome.node
+        for to, message in outcome.sends:
+            j = self.index[to]
+            if new[j]:
+                slot = self.links + i * self.size + j
+                new[slot] = self.queues.push(new[slot], message)
+        slot = self.requests + self.places[i][0]
+        for request in outcome.requests:
+            new[slot] = self.queues.push(new[slot], request)
+        return outcome.wrong
+
+    def _publish(self, row: Row, new: list[int], served: Served) -> tuple[str, ...]:
+        new[self.register] = served.register
+        for r in range(self.replicas):
+            if row[r * self.width]:
+                slot = self.watches + r
+                for change in served.changes:
+                    new[slot] = self.queues.push(new[slot], change)
+        wrong = served.wrong
+        if served.committed:
+            wrong += self.invariants.committed(row)
+        if served.cut:
+            wrong += self.invariants.cut(row, served.cut)
+            cut = {*self.queues.items[row[self.cut]], *served.cut}
+            new[self.cut] = self.queues.number(tuple(sorted(cut, key=str)))
+        return wrong
+
+    def _die(self, new: list[int], r: Replica) -> None:
+        """All processes of ``r`` are gone; their neighbours may learn of it later."""
+        node = self.nodes.table[new[r * self.width]]
+        member = node.member
+        for i, (replica, _) in enumerate(self.places):
+            if replica == r:
+                new[i] = new[self.resets + i] = 0
+                for j in range(self.size):
+                    new[self.links + j * self.size + i] = 0
+            elif member is not None and new[i]:
+                new[self.resets + i] = self.queues.push(new[self.resets + i], (r, member.incarnation))
+        for _, request in self.queues.items[new[self.requests + r]]:
+            new[self.orphans + r] = self.queues.push(new[self.orphans + r], request)
+        for slot in (self.requests, self.answers, self.watches):
+            new[slot + r] = 0
+        if member is not None:
+            new[self.dead] = self.queues.push(new[self.dead], member)
+
+    def _says_nothing(self, answer: int) -> bool:
+        found = self._quiet.get(answer)
+        if found is None:
+            thing = self.nodes.answers[answer]
+            found = self._quiet[answer] = isinstance(thing, s.PutDone | s.Renewed) and not thing.fenced
+        return found
+
+    # -- for people ----------------------------------------------------------------------------------
+
+    def label(self, row: Row, move: Move) -> str:
+        """What ``move`` means in ``row``, in one line."""
+        kind, nodes = move[0], self.nodes
+        match move:
+            case ("message", int(i), int(j)):
+                number = self.queues.items[row[self.links + i * self.size + j]][0]
+                return f"{self.places[j]} receives from {self.places[i]}: {_gist(nodes.messages[number])}"
+            case ("device", int(i)):
+                return f"device of {self.places[i]} finishes: {_gist(nodes.table[row[i]].device.pending[0])}"
+            case ("timer", int(i), str(name), tag):
+                return f"timer {name} {tag} fires at {self.places[i]}"
+            case ("request" | "lose", int(r)):
+                request = nodes.requests[self.queues.items[row[self.requests + r]][0][1]]
+                lost = ", and the answer is lost" if kind == "lose" else ""
+                return f"the store serves replica {r}: {_gist(request)}{lost}"
+            case ("answer", int(r)):
+                return f"replica {r} is answered: {_gist(nodes.answers[self.queues.items[row[self.answers + r]][0][1]])}"
+            case ("watch", int(r)):
+                return f"replica {r} is told: {_gist(nodes.changes[self.queues.items[row[self.watches + r]][0]])}"
+            case ("orphan", int(r)):
+                request = nodes.requests[self.queues.items[row[self.orphans + r]][0]]
+                return f"the store serves dead replica {r}: {_gist(request)}"
+            case ("expire", r, life):
+                return f"the lease of {r}.{life} ends"
+            case ("reset", int(i)):
+                return f"{self.places[i]} learns that a connection is reset: {self.queues.items[row[self.resets + i]][0]}"
+        return f"replica {move[1]}: {kind}"
+
+
+def _gist(thing: object) -> str:
+    """A message, request, answer or change in short."""
+    name = type(thing).__name__
+    match thing:
+        case s.Cas() | s.HeadChanged() | s.CasDone() | s.View():
+            head = thing.head
+            if head is None:
+                return f"{name} (empty)"
+            taken = f"taken={thing.taken}, now " if isinstance(thing, s.CasDone) else ""
+            return (
+                f"{name} {taken}v{head.version} round {head.round} {head.status.name.lower()}, chain ends with "
+                f"step {head.end.step} of round {head.end.round}, by {head.by}"
+            )
+        case s.Put() | s.RecordChanged():
+            r = thing.record
+            return (
+                f"{name} {r.member}: holds step {r.held.step}, as of {r.as_of}, round {r.round} "
+                f"{r.stance.name.lower()}{', ready' if r.ready else ''}"
+            )
+        case e.Event():
+            return str(thing)
+    fields = ("round", "seq", "count", "yes", "complete", "verdict", "index", "step", "member", "live")
+    return " ".join([name, *(f"{f}={getattr(thing, f)}" for f in fields if hasattr(thing, f) and getattr(thing, f) is not None and not callable(getattr(thing, f)))])
