@@ -48,38 +48,37 @@ class RingBuffers:
     take, produce:  of the device's exchange
     incoming:       received chunks by number, until they are taken
     slots:          what each send slot holds, for a chunk that is sent again
-    nic ...:        how long a transfer to the right neighbour takes while the network is whole
+    nic, free ...:  how long a transfer to the right neighbour takes while the network is whole
+    slow:           a chunk needs more than to be delivered
     """
 
     __slots__ = (
-        "at", "byte_s", "free", "incarnation", "incoming", "latency_s", "network", "nic", "produce",
-        "reduce_s", "right", "round", "sizes", "slots", "source", "take", "target",
+        "at", "byte_s", "free", "incarnation", "incoming", "latency_s", "left", "network", "nic", "produce",
+        "reduce_s", "right", "sizes", "slots", "slow", "take", "target",
     )  # fmt: skip
 
-    def __init__(self, process: Process, exchange: Any, shape: Geometry, index: int, right: Process | None):
+    def __init__(
+        self,
+        process: Process,
+        exchange: Any,
+        shape: Geometry,
+        index: int,
+        left: Replica,
+        right: Process | None,
+    ) -> None:
         job = process.job
         self.take, self.produce = exchange.take, exchange.produce
         self.incoming: list[Any] = [None] * shape.total
         self.slots: list[Any] = [None] * shape.slots
         self.sizes = transfer_sizes(shape, index)
-        self.source = process.address
+        self.left = left
+        self.slow = right is None or job.completions
         self.incarnation = process.rank.member.me.incarnation
         self.right = None if right is None else right.chunk_handler
         self.target: Address = (-1, -1) if right is None else right.address
         self.at, self.network, self.reduce_s = process.lane.at, job.network, job.reduce_s
         self.nic, self.free = job.network.nic(process.address)
-        self.latency_s, self.byte_s = job.network.link(process.address, self.target)
-
-    def arrival(self, size: int, now: float) -> float:
-        """When a chunk of ``size`` bytes, reduced from ``now`` on, reaches the right neighbour."""
-        start = now + size * self.reduce_s
-        if self.network.faulty:
-            return self.network.arrival(self.source, self.target, size, start)
-        free, nic = self.free, self.nic
-        if free[nic] > start:
-            start = free[nic]
-        free[nic] = start = start + size * self.byte_s
-        return start + self.latency_s
+        self.latency_s, self.byte_s = job.network.link(process.address, self.target) if right else (0.0, 0.0)
 
 
 class Process:
@@ -89,7 +88,7 @@ class Process:
     """
 
     __slots__ = (
-        "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler", "host_free",
+        "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler", "hear_chunk", "host_free",
         "job", "lane", "leads", "pending", "rank", "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped",
     )  # fmt: skip
 
@@ -99,7 +98,7 @@ class Process:
         self.leads = address[1] == 0
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
-        self.step = rank.step
+        self.step, self.hear_chunk = rank.step, rank.chunk
         self.backlog: list[tuple[Callable[[Any, float], None], Any]] | None = None  # while paused
         self.rings: dict[Round, RingBuffers] = {}
         self.computing: Round = -1
@@ -128,16 +127,16 @@ class Process:
             if not self.alive:
                 return  # a fault fell due, or it ended itself
 
-    def on_chunk(self, event: e.Received, now: float) -> None:
-        """A chunk was written into a receive slot."""
+    def on_chunk(self, chunk: m.Chunk, now: float) -> None:
+        """A chunk of the left neighbour was written into a receive slot."""
         if self.deaf:
-            self._keep(self.chunk_handler, event)
+            self._keep(self.chunk_handler, chunk)
             return
-        chunk: m.Chunk = event.message  # type: ignore[assignment]
         buffers = self.rings.get(chunk.round)
-        if buffers is not None:
-            buffers.incoming[chunk.seq] = chunk.data
-        for effect in self.step(event, now):
+        if buffers is None:
+            return  # of a round that is over here; its slots are gone
+        buffers.incoming[chunk.seq] = chunk.data
+        for effect in self.hear_chunk(buffers.left, chunk, now):
             if type(effect) is f.Post:
                 self.post(effect, now)
             else:
@@ -227,17 +226,30 @@ class Process:
         buffers.slots[give % len(buffers.slots)] = data
         if effect.send:
             self.sent += 1
-            arrival = buffers.arrival(buffers.sizes[give], now)
+            size = buffers.sizes[give]
+            start = now + size * buffers.reduce_s
+            if buffers.network.faulty:
+                arrival = buffers.network.arrival(self.address, buffers.target, size, start)
+            else:  # Network.arrival, for one link
+                free, nic = buffers.free, buffers.nic
+                if free[nic] > start:
+                    start = free[nic]
+                free[nic] = start = start + size * buffers.byte_s
+                arrival = start + buffers.latency_s
             chunk = m.Chunk(effect.round, buffers.incarnation, give, effect.push, data)
-            self._deliver_chunk(buffers, chunk, arrival, now)
+            if buffers.slow or arrival == math.inf:
+                self._deliver_chunk(buffers, chunk, arrival, now)
+            else:
+                buffers.at(arrival, buffers.right, chunk)
 
     def _deliver_chunk(self, buffers: RingBuffers, chunk: m.Chunk, arrival: float, now: float) -> None:
+        """The neighbour is gone, the link fails, or the end of a transfer must be told."""
         if buffers.right is None:
-            return  # the neighbour is gone, and the protocol is about to hear of it
+            return  # the protocol is about to hear of it
         if arrival == math.inf:
             self._link_failed(buffers.target, chunk.round, now)
             return
-        buffers.at(arrival, buffers.right, e.Received(buffers.source, chunk))
+        buffers.at(arrival, buffers.right, chunk)
         if self.job.completions:
             self.lane.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
 
@@ -359,9 +371,9 @@ class Process:
         shape = self._shape(task)
         tapped = bool(task.learners)
         exchange = self.device.exchange(plan.round, shape, task.index, tapped=tapped, zeros=zeros)
-        assert task.right is not None
+        assert task.left is not None and task.right is not None
         right = self.job.processes.get((task.right.replica, self.address[1]))
-        self.rings[plan.round] = RingBuffers(self, exchange, shape, task.index, right)
+        self.rings[plan.round] = RingBuffers(self, exchange, shape, task.index, task.left.replica, right)
 
     def _shape(self, task: Task) -> Geometry:
         ftar = self.job.config.ftar

@@ -179,6 +179,9 @@ class Member(Shard):
         self._progress(share, out)
 
     def _chunk(self, source: Address, message: m.Chunk, now: float, out: list[Effect]) -> None:
+        self.chunk(source[0], message, now, out)
+
+    def chunk(self, source: Replica, message: m.Chunk, now: float, out: list[Effect]) -> None:
         """The hot path: see ``Ring.chunk``."""
         share = self.shares.get(message.round)
         if share is None or share.ring is None:
@@ -186,7 +189,7 @@ class Member(Shard):
             return
         ring = share.ring
         left = ring.left
-        if source[0] != left.replica or message.incarnation != left.incarnation:
+        if source != left.replica or message.incarnation != left.incarnation:
             self.stale += 1
             return
         ring.chunk(message.seq, message.push, now, out)

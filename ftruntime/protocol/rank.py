@@ -52,6 +52,15 @@ class Rank:
             self._talk(self.leader, now, out)
         return out
 
+    def chunk(self, source: Replica, message: m.Chunk, now: float) -> list[Effect]:
+        """``step(Received((source, own position), message))``, for the message that is by far the most
+        frequent: a driver of many ranks saves a third of the time of a chunk."""
+        out: list[Effect] = []
+        self.member.chunk(source, message, now, out)
+        if self.leader is not None:
+            self._talk(self.leader, now, out)
+        return out
+
     def awaits(self, name: str, tag: int) -> bool:
         """Whether a timer that was set still means anything; firing one that does not is harmless."""
         if name in LEADER_TIMERS:

@@ -18,7 +18,7 @@ from . import messages as m
 from .branch import Branch
 from .config import JobConfig
 from .donor import Donor
-from .effects import Connect, Effect, InstallStaged, Restore, SaveShard, WarmUp
+from .effects import Connect, Effect, InstallStaged, Restore, SaveShard, Unstage, WarmUp
 from .fetch import Fetch
 from .fetch import State as FetchState
 from .ids import Address, Lineage, MemberId, Position, Replica, Round, Step
@@ -166,6 +166,8 @@ class Shard(Branch):
         """Throw away what is staged, and what the subtree has said of it."""
         if self._fetch is not None and self._fetch.state is not FetchState.CANCELLED:
             self._fetch.cancel(out)
+        elif self._restoring is not None:
+            out.append(Unstage(self._restoring.lineage))
         self._forget_calls("fetched")
         self._fetch, self._staged, self._restoring = None, False, None
 
