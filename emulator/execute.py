@@ -187,6 +187,7 @@ def _write(
     measured = Measured(*times, peak_rss(), log.trace_hash, log.sums(), interrupted, last)
     result = checked.result
     found = summary(settings, emulation, checked.stalls, result.as_json(), measured)
+    found["corruptions_seen"] = result.corruptions_seen
     folder.write_summary(found)
     return _outcome(found, result, interrupted, last)
 

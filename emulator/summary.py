@@ -132,6 +132,8 @@ def _run_table(s: Mapping[str, Any]) -> Table:
     table.add_row("wall time", f"{s['wall_seconds']:.1f} s ({rate:,.0f} x), check {s['check_seconds']:.1f} s")
     table.add_row("peak memory", f"{s['peak_rss_bytes'] / 2**20:,.0f} MiB")
     table.add_row("messages", f"{s['messages']:,}")
+    if s.get("corruptions_seen"):
+        table.add_row("silent corruptions", f"{s['corruptions_seen']} injected ones seen by the checker")
     drawn = f" (one in {clock(s['mtbf_seconds'])} on average)" if s["mtbf_seconds"] else ""
     table.add_row("faults injected", f"{s['faults_injected']:,}{drawn}")
     table.add_row("effective training time", f"{s['effective_training_time']:.1%}")

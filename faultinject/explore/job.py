@@ -13,6 +13,7 @@ only in what happens at the end, which ``liveness`` looks at.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from emulator.world import World
@@ -31,6 +32,7 @@ Move: TypeAlias = tuple[object, ...]
 Result: TypeAlias = tuple[Row, tuple[str, ...]]
 
 CRASHES, RESTARTS, LOST, TIMERS = range(4)
+SHOWN = ("round", "seq", "index", "yes", "complete", "verdict", "step", "member", "live")
 
 
 class Job:
@@ -47,6 +49,21 @@ class Job:
         self._lay_out()
         self.invariants = Invariants(self)
         self._quiet: dict[int, bool] = {}
+        self._queue_moves = self._moves_of_queues()
+        self._carriers: dict[object, Callable[..., tuple[str, ...]]] = {
+            "message": self._message,
+            "device": self._device,
+            "timer": self._timer,
+            "reset": self._reset,
+            "answer": self._answer,
+            "watch": self._watch,
+            "request": self._request,
+            "lose": self._lose,
+            "orphan": self._orphan,
+            "expire": self._expire,
+            "crash": self._crash,
+            "restart": self._restart,
+        }
 
     def _lay_out(self) -> None:
         n, r = len(self.places), self.replicas
@@ -61,6 +78,15 @@ class Job:
         self.cut = self.budget + 4
         self.dead = self.cut + 1
 
+    def _moves_of_queues(self) -> list[tuple[int, Move]]:
+        """(slot, what may happen if it is not empty)."""
+        n, found = self.size, list[tuple[int, Move]]()
+        for i in range(n):
+            found += [(self.links + i * n + j, ("message", i, j)) for j in range(n)]
+        for kind, slot in (("request", self.requests), ("answer", self.answers), ("watch", self.watches)):
+            found += [(slot + r, (kind, r)) for r in range(self.replicas)]
+        return found
+
     # -- from a world ----------------------------------------------------------------------------
 
     def row(self, world: World) -> Row:
@@ -69,7 +95,7 @@ class Job:
         for i, at in enumerate(self.places):
             if at in world.ranks:
                 node = Node(at, world.ranks[at].clone(), world.devices[at].clone(), world.timers[at], 0)
-                row[i] = self.nodes.table.number(node, node.key())
+                row[i] = self.nodes.number(node)
         for (a, b), messages in world.links.items():
             numbers = tuple(self.nodes.messages.number(m) for m in messages)
             row[self.links + self.index[a] * self.size + self.index[b]] = self.queues.number(numbers)
@@ -88,49 +114,42 @@ class Job:
 
     # -- what may happen -------------------------------------------------------------------------
 
-    def moves(self, row: Row) -> list[Move]:
-        """Everything that may happen next.
+    def moves(self, row: Row) -> tuple[list[Move], bool]:
+        """Everything that may happen next, and whether the job is at rest: only time can pass.
 
         message (from, to), device (rank), timer (rank, name, tag), reset (rank)
         request, lose, answer, watch, orphan, crash, restart (replica), expire (replica, incarnation)
         """
         found = self.progress(row)
         at_rest = not found
+        timers = at_rest or row[self.budget + TIMERS] > 0
         for i in range(self.size):
-            if row[self.resets + i] and row[i]:
-                found.append(("reset", i))
-            if row[i] and (at_rest or row[self.budget + TIMERS]):
-                found += self._timers(row, i, at_rest)
-        found += [("orphan", r) for r in range(self.replicas) if row[self.orphans + r]]
-        found += [("expire", m.replica, m.incarnation) for m in self.lapsed(row)]
-        return found + self._faults(row)
+            if row[i]:
+                if row[self.resets + i]:
+                    found.append(("reset", i))
+                if timers:
+                    found += self._timers(row, i, at_rest)
+        for r in range(self.replicas):
+            if row[self.orphans + r]:
+                found.append(("orphan", r))
+        if row[self.dead]:
+            found += [("expire", m.replica, m.incarnation) for m in self.lapsed(row)]
+        return found + self._faults(row), at_rest
 
     def progress(self, row: Row) -> list[Move]:
-        """What needs no fault and no passing of time; none: the job is at rest."""
-        size, found = self.size, list[Move]()
-        for slot in range(size * size):
-            if row[self.links + slot]:
-                i, j = divmod(slot, size)
-                found.append(("message", i, j))
-        for i in range(size):
-            if row[i] and self.nodes.table[row[i]].device.pending:
+        """What needs no fault and no passing of time."""
+        found = [move for slot, move in self._queue_moves if row[slot]]
+        pending, calls = self.nodes.pending, self.nodes.calls
+        for i in range(self.size):
+            if pending[row[i]]:
                 found.append(("device", i))
         for r in range(self.replicas):
-            if row[self.requests + r]:
-                found.append(("request", r))
-            if row[self.answers + r]:
-                found.append(("answer", r))
-            if row[self.watches + r]:
-                found.append(("watch", r))
-            for call in self._lost_calls(row, r):
-                found.append(("timer", r * self.width, "store", call))
+            if calls[row[r * self.width]]:
+                found += [("timer", r * self.width, "store", call) for call in self._lost_calls(row, r)]
         return found
 
     def _lost_calls(self, row: Row, r: Replica) -> list[int]:
-        node = row[r * self.width]
-        calls = self.nodes.table[node].calls if node else ()
-        if not calls:
-            return []
+        calls = self.nodes.calls[row[r * self.width]]
         items = self.queues.items
         under_way = {c for c, _ in (*items[row[self.requests + r]], *items[row[self.answers + r]])}
         return [c for c in calls if c not in under_way]
@@ -174,7 +193,7 @@ class Job:
         free: it costs nothing of the budget
         """
         new = list(row)
-        wrong = getattr(self, "_" + str(move[0]))(row, new, *move[1:], free)
+        wrong = self._carriers[move[0]](row, new, *move[1:], free)
         return tuple(new), wrong
 
     def _message(self, row: Row, new: list[int], i: int, j: int, free: bool) -> tuple[str, ...]:
@@ -375,5 +394,5 @@ def _gist(thing: object) -> str:
             )
         case e.Event():
             return str(thing)
-    fields = ("round", "seq", "count", "yes", "complete", "verdict", "index", "step", "member", "live")
-    return " ".join([name, *(f"{f}={getattr(thing, f)}" for f in fields if hasattr(thing, f) and getattr(thing, f) is not None and not callable(getattr(thing, f)))])
+    values = [(f, getattr(thing, f, None)) for f in SHOWN]
+    return " ".join([name, *(f"{f}={value}" for f, value in values if value is not None)])

@@ -11,9 +11,11 @@ from __future__ import annotations
 from .job import Job, Move, Row
 from .nodes import BREAKDOWN_TIMERS
 
-LIMIT = 4000  # moves of one continuation
+LIMIT = 2000  # moves of one continuation
 REPAIR = 8  # every so many moves launchers and leases get their turn, if others go on
+POLL = 50  # and every so many a leader reads the head anew, in case its view of the store fell behind
 PATIENCE = 3  # times that every leader looks at the store anew without anything changing
+LOOKS = ("poll", "renew")
 
 
 class Liveness:
@@ -36,7 +38,7 @@ class Liveness:
             move = self._choose(row, len(moves), looks)
             if move is None:
                 return "deadlock: the job is at rest, without faults, and no commit by all follows", tuple(moves)
-            looks = looks + 1 if move[0] == "timer" and move[2] in ("poll", "renew") else looks
+            looks = looks + 1 if move[0] == "timer" and move[2] in LOOKS else looks
             after, wrong = self._job.do(row, move, free=True)
             moves.append(move)
             if wrong or (wrong := self._job.invariants.state(after)):
@@ -53,6 +55,9 @@ class Liveness:
         job = self._job
         moves = job.progress(row)
         moves = [m for m in moves if m[0] != "device"] or moves
+        leader = turn // POLL % job.replicas * job.width
+        if turn % POLL == POLL - 1 and row[leader]:
+            return ("timer", leader, "poll", 0)
         if moves and turn % REPAIR:
             return moves[turn % len(moves)]
         return self._repair(row) or (moves[turn % len(moves)] if moves else self._time(row, looks))
@@ -78,7 +83,7 @@ class Liveness:
                     return ("timer", i, name, tag)
         if looks >= 2 * PATIENCE * job.replicas:
             return None
-        return ("timer", (looks // 2 % job.replicas) * job.width, ("poll", "renew")[looks % 2], 0)
+        return ("timer", (looks // 2 % job.replicas) * job.width, LOOKS[looks % 2], 0)
 
     def _register(self, row: Row) -> int:
         return row[self._job.register]

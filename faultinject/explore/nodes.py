@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from emulator.world import Action, World
 from emulator.world_device import WorldDevice
-from ftruntime.protocol import effects as f
 from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
@@ -95,6 +94,8 @@ class Nodes:
     def __init__(self, config: JobConfig) -> None:
         self.config = config
         self.table: Table[Node] = Table()
+        self.pending: list[bool] = [False]  # per node: its device has something to tell
+        self.calls: list[tuple[int, ...]] = [()]  # per node: its ``calls``
         self.messages: Table[m.Message] = Table()
         self.requests: Table[s.Request] = Table()
         self.answers: Table[s.Answer] = Table()
@@ -106,6 +107,13 @@ class Nodes:
     def steps(self) -> int:
         """How often the protocol code ran."""
         return len(self._steps)
+
+    def number(self, node: Node) -> int:
+        number = self.table.number(node, node.key())
+        if number == len(self.pending):
+            self.pending.append(bool(node.device.pending))
+            self.calls.append(node.calls)
+        return number
 
     def step(self, number: int, event: Event) -> Outcome:
         """Let ``event`` happen at node ``number``. Kinds of events, with what follows the kind:
@@ -181,7 +189,7 @@ class Nodes:
             waits = not isinstance(request, s.Put | s.Renew)
             requests.append((call if waits else 0, self.requests.number(request)))
         node = Node(at, rank, device, world.timers[at], promised)
-        return Outcome(self.table.number(node, node.key()), sends, tuple(requests), tuple(wrong))
+        return Outcome(self.number(node), sends, tuple(requests), tuple(wrong))
 
 
 def _seen(rank: Rank) -> Round:
@@ -218,9 +226,3 @@ def _dishonest(put: s.Put, device: WorldDevice) -> list[str]:
         if round < record.as_of and device.state[0] <= buffer.plan.base.step:
             wrong.append(f"{record.member} says as_of {record.as_of}, but round {round} is neither applied nor dropped")
     return wrong
-
-
-def describe(effect: f.Effect | s.Request | m.Message | s.Answer | s.Change) -> str:
-    """A thing by its kind, with its round where it has one."""
-    round = getattr(effect, "round", None)
-    return type(effect).__name__ + (f" of round {round}" if round is not None else "")

@@ -6,6 +6,8 @@ import msgspec
 
 from .bounds import Bounds
 
+LINES = 240  # of a path that are printed: its start and its end
+
 
 class Violation(msgspec.Struct, frozen=True):
     """``path``: what happened, in order, one line each, from the start to the violation."""
@@ -15,8 +17,10 @@ class Violation(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """The violation for people to read."""
-        lines = [f"violated: {self.invariant}", f"after {len(self.path)} moves:"]
-        return "\n".join([*lines, *(f"  {i + 1:3} {line}" for i, line in enumerate(self.path))])
+        told = [f"  {i + 1:3} {line}" for i, line in enumerate(self.path)]
+        if len(told) > LINES:
+            told = [*told[: LINES // 2], "  ...", *told[-LINES // 2 :]]
+        return "\n".join([f"violated: {self.invariant}", f"after {len(self.path)} moves:", *told])
 
 
 class Report(msgspec.Struct, frozen=True):

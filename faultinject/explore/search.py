@@ -61,7 +61,8 @@ class Search:
             self.beyond += 1
             return
         job = self.job
-        for move in job.moves(row):
+        moves, at_rest = job.moves(row)
+        for move in moves:
             self.transitions += 1
             new, wrong = job.do(row, move)
             if wrong:
@@ -74,10 +75,9 @@ class Search:
                     self._violated(wrong[0], entered, ())
                     return
                 after.append((new, entered))
-        self._live(row, number)
+        self._live(row, number, at_rest)
 
-    def _live(self, row: Row, number: int) -> None:
-        at_rest = not self.job.progress(row)
+    def _live(self, row: Row, number: int, at_rest: bool) -> None:
         self.at_rest += at_rest
         every = self.bounds.liveness_every
         if at_rest or (every and number % every == 0):

@@ -10,7 +10,17 @@ from ftruntime.protocol.ids import Replica
 
 
 class Violation(NamedTuple):
-    """``kind`` is one of: lost step, two lineages, nothing reduced, wrong data, samples, torn, stuck, assertion."""
+    """What went wrong, and where.
+
+    lost step        a commit was rolled back though a live member holds it or took part in it
+    two lineages     a step changed without a rollback on record, or training went on off the chain
+    nothing reduced  a round was committed by a replica that lacks buckets of it
+    wrong data       a device applied, installed, copied or staged something else than it was told
+    samples          along the chain a sample was trained twice or never
+    torn             the ranks of a replica rest in different states
+    stuck            without further faults not all replicas come to train together
+    assertion        the protocol stopped itself
+    """
 
     kind: str
     text: str
@@ -52,12 +62,8 @@ class Watcher:
 
     def _committer(self, world: World, before: Head, after: Head) -> None:
         """Who commits has every bucket, reduced under that plan, at every rank."""
-        assert after.by is not None
         for at, device in world.devices.items():
-            if at[0] != after.by.replica:
-                continue
-            buffer = device.buffers.get(before.round)
-            if buffer is None or not device.whole(before.round):
+            if at[0] == after.by.replica and not device.whole(before.round):
                 self.report("nothing reduced", f"round {before.round} was committed, rank {at} lacks buckets")
 
     def _samples(self, head: Head, commit: Commit) -> None:
@@ -70,17 +76,21 @@ class Watcher:
         cursors = {}
         for r in sorted(trained):
             if r.start != cursors.get(r.stream, 0):
-                self.report("samples", f"stream {r.stream} goes on at {r.start}, not {cursors.get(r.stream, 0)}")
+                self.report(
+                    "samples", f"stream {r.stream} goes on at {r.start}, not {cursors.get(r.stream, 0)}"
+                )
             cursors[r.stream] = r.start + r.count
 
     def _lost(self, world: World, gone: Commit, after: Head) -> None:
-        """A commit left the chain: on record, and only if nobody who is there can have it."""
+        """A commit left the chain: on record, and only if nobody who is there holds it or took part in it."""
         on_record = after.rollback is not None and after.rollback.round == after.round
         if not on_record or after.rollback.to_step >= gone.step:
             self.report("two lineages", f"step {gone.step} changed, and no rollback is on record")
         for replica in _living(world, after):
             if world.member(replica) in gone.contributors or _holds(world, replica, gone):
-                self.report("lost step", f"step {gone.step} was rolled back, though {replica} lives and had it")
+                self.report(
+                    "lost step", f"step {gone.step} was rolled back, though replica {replica} could have it"
+                )
 
 
 def _gone(before: Head, after: Head) -> list[Commit]:
@@ -95,7 +105,9 @@ def _living(world: World, head: Head) -> list[Replica]:
 
 
 def _holds(world: World, replica: Replica, commit: Commit) -> bool:
-    return all(d.state == (commit.step, commit.lineage) for at, d in world.devices.items() if at[0] == replica)
+    return all(
+        d.state == (commit.step, commit.lineage) for at, d in world.devices.items() if at[0] == replica
+    )
 
 
 def torn(world: World) -> list[Replica]:

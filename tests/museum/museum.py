@@ -1,4 +1,4 @@
-"""The schedules of ``schedules/``: what a file says, and how it is replayed with its safeguard in place or taken out."""
+"""The schedules of ``schedules/``: what a file says, and how it is replayed with its safeguard or without."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The safeguards taken out of the real protocol, one a schedule: each schedule must fail under its own.
 
-A mutant replaces the smallest function that embodies the rule. Where a second safeguard would stop the process
-before the harm is done (an assertion on the protocol's internal truths), the mutant takes that out as well.
+A mutant replaces the smallest function that embodies the rule. Where a second safeguard would stop the
+process before the harm is done (an assertion on internal truths), the mutant takes that out as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ftruntime.protocol.effects import Freeze, Release
 from ftruntime.protocol.head import Fate, Status
 from ftruntime.protocol.intent import Intent, Want, evaluate
 from ftruntime.protocol.leader import Leader
-from ftruntime.protocol.member import Member
+from ftruntime.protocol.member import ORDERS, Member
 from ftruntime.protocol.plan import Base
 from ftruntime.protocol.record import Held
 from ftruntime.protocol.run import State as RunState
@@ -31,14 +31,19 @@ from ftruntime.protocol.way import Holding, Way
 
 @contextmanager
 def _patched(*changes):
+    """``where`` is a module or class, or a table of handlers."""
     with ExitStack() as stack:
         for where, name, new in changes:
-            stack.enter_context(patch.object(where, name, new))
+            table = isinstance(where, dict)
+            stack.enter_context(patch.dict(where, {name: new}) if table else patch.object(where, name, new))
         yield
 
 
 def planner_trusts_records():
-    """1: nobody is presumed to have what was committed, the undecided are not waited for, one CAS rolls back."""
+    """1: nobody is presumed to have what was committed, and what no record shows is rolled back at once.
+
+    Presumption, the wait for the undecided, and promises each suffice against schedule 1, so all are out.
+    """
     close = advance._close
 
     def rolls_back_at_once(config, head, by, members):
@@ -97,19 +102,18 @@ def timeout_decides():
 
 
 def settled_is_a_refusal():
-    """5: a round that another replica has ended counts as refused, whatever became of it."""
-    settle = Leader._settle
+    """5: a commit that comes second is refused, whatever became of the round, and the replica drops it."""
+    answered = Leader.answered
 
-    def gives_up(self, head, out):
+    def aborts(self, call, answer, out):
         run = self.run
-        over = run is not None and head.fate(run.round) is not Fate.OPEN
-        if over and run.state is RunState.COMPLETE and head.by != self.session.me:
+        second = isinstance(answer, store.CasDone) and not answer.taken
+        if second and run is not None and run.state is RunState.COMPLETE and answer.head.round > run.round:
             run.state = RunState.DROPPED
             self._command(messages.Verdict.DROP, run.round, (), None, out)
-            return True
-        return settle(self, head, out)
+        answered(self, call, answer, out)
 
-    return _patched((Leader, "_settle", gives_up))
+    return _patched((Leader, "answered", aborts))
 
 
 def yes_without_acknowledgement():
@@ -158,14 +162,19 @@ def partial_tap_counts():
 
 
 def held_gradient_on_any_base():
-    """9: a held round that was committed is applied onto whatever the replica holds, across gaps."""
-    outcome = Member._outcome
+    """9: a held round that was committed is applied onto what the replica holds, across a gap."""
+    applicable, gap, outcome = Way.applicable, Way.gap, Member._outcome
 
-    def applicable(self, head, held):
+    def any_base(self, head, held):
         for round, entry in self.rounds.items():
-            if entry.holding is Holding.COMPLETE and head.fate(round) is Fate.COMMITTED:
+            complete = entry.holding is Holding.COMPLETE and self.target is None
+            if complete and head.fate(round) is Fate.COMMITTED:
                 return entry
-        return None
+        return applicable(self, head, held)
+
+    def overlooked(self, head, held):
+        later = any(entry.holding is not Holding.BROKEN for entry in self.rounds.values())
+        return "" if later and self.target is None else gap(self, head, held)
 
     def applies(self, source, message, now, out):
         lineage = self.lineage
@@ -174,13 +183,14 @@ def held_gradient_on_any_base():
         outcome(self, source, message, now, out)
         self.lineage = lineage
 
-    no_gap = lambda self, head, held: ""  # noqa: E731
-    return _patched((Way, "applicable", applicable), (Way, "gap", no_gap), (Member, "_outcome", applies))
+    return _patched(
+        (Way, "applicable", any_base), (Way, "gap", overlooked), (ORDERS, messages.Outcome, applies)
+    )
 
 
 def copies_when_asked():
     """10: a donor copies its state when a range is asked for, not before the round that changes it."""
-    request = Donor.request
+    answer = Donor._answer
     steps, made = {}, set()
 
     def freeze(self, held, out):
@@ -189,17 +199,17 @@ def copies_when_asked():
             steps[held.lineage] = held.step
 
     def release(self, lineages, out):
-        out += [Release(x) for x in lineages if (self._me, x) in made]
-        made.difference_update((self._me, x) for x in lineages)
+        out += [Release(x) for x in lineages if (self._me, self._position, x) in made]
+        made.difference_update((self._me, self._position, x) for x in lineages)
         self._frozen = tuple(x for x in self._frozen if x not in lineages)
 
     def asked(self, source, message, out):
-        if message.lineage in self._frozen and (self._me, message.lineage) not in made:
-            made.add((self._me, message.lineage))
+        if message.lineage in self._frozen and (self._me, self._position, message.lineage) not in made:
+            made.add((self._me, self._position, message.lineage))
             out.append(Freeze(steps[message.lineage], message.lineage))
-        request(self, source, message, out)
+        answer(self, source, message, out)
 
-    return _patched((Donor, "_freeze", freeze), (Donor, "_release", release), (Donor, "request", asked))
+    return _patched((Donor, "_freeze", freeze), (Donor, "_release", release), (Donor, "_answer", asked))
 
 
 def highest_step_wins():

@@ -5,10 +5,10 @@
     reset A                 everyone's connections to A (if it is gone: to its last life) are reset
     expire A                the lease of A ends, as when it could not renew
     partition A             nothing passes between A and the others or the store, and the lease of A ends
-    heal A                  it passes again, A renews its lease and asks the store anew; what was under way between them is lost
+    heal A                  it passes again; A renews its lease and asks anew, having lost all answers
     hold WHERE [WHAT [N]]   what waits at WHERE stands still; with WHAT (and N) only once that is next
     release WHERE | all     it goes on
-    run [N]                 everything that is not held happens until nothing is left (or N actions are done)
+    run                     everything that is not held happens until nothing is left
     serve A                 the store carries out the next request of A, held or not
     lose A                  the same, and the answer is lost
     fire A NAME [TAG]       a timer of A's leader fires; without TAG the newest of that name
@@ -16,9 +16,11 @@
     thaw A                  they arrive
     expect ...              see ``Player.expect``: the schedule is where it says it is
 
-WHERE is a link ``A>B`` (``A.1>B.1`` for other ranks than position 0) or ``A store``, ``A answers``, ``A watch``,
-``A device``. WHAT is the name of a message, event or request (``Commit``: a Cas that lengthens the chain); N the
-number of a chunk or acknowledgement.
+A job begins with round 1, catch-up only, which waits for replicas; the first step is trained in round 2.
+
+WHERE is a link ``A>B`` (``A.1>B.1`` for ranks other than position 0) or ``A store``, ``A answers``,
+``A watch``, ``A device``. WHAT is the name of a message, event or request (``Commit``: a Cas that lengthens
+the chain); N the number of a chunk or acknowledgement.
 """
 
 from __future__ import annotations
@@ -114,11 +116,11 @@ class Player:
         else:
             del self._held[_place(words)]
 
-    def run(self, limit=None):
-        for _ in range(int(limit or AT_REST)):
+    def run(self):
+        for _ in range(AT_REST):
             if not self._next(timers=False):
                 return
-        assert limit is not None, f"the world does not come to rest in {AT_REST} actions"
+        raise AssertionError(f"the world does not come to rest in {AT_REST} actions")
 
     def serve(self, name):
         self._waits(name)
@@ -134,7 +136,7 @@ class Player:
 
     def fire(self, name, timer, tag=None):
         tags = [t for n, t in self.world.timers.get(address(name), ()) if n == timer]
-        if not tags and tag is None:
+        if address(name) not in self.world.ranks or (not tags and tag is None):
             raise Elsewhere(f"{name} has set no timer {timer}")
         self.world.fire(address(name), timer, max(tags) if tag is None else int(tag))
 
@@ -148,15 +150,14 @@ class Player:
             self.world.late(request)
 
     def expect(self, *words):
-        """``A holds N``, ``A recorded N``, ``A gone``, ``head N``, ``status S``, ``end N``, ``plan A B``, ``catchers A B``."""
+        """``A holds N`` (the device), ``A recorded N`` (the record), ``end N`` (of the chain) steps; ``status
+        running`` or ``recovering``; ``plan A B`` (contributors) and ``catchers A B`` of the open round."""
         found = self._found(words)
         if found != words:
             raise Elsewhere(f"expected {' '.join(words)}, found {' '.join(found)}")
 
     def _found(self, words):
         world, head = self.world, self.world.head
-        if words[0] == "head":
-            return "head", str(head.round)
         if words[0] == "end":
             return "end", str(head.end.step)
         if words[0] == "status":
@@ -165,10 +166,8 @@ class Player:
             return "plan", *("ABCDEFGH"[m.replica] for m in head.plan.contributors)
         if words[0] == "catchers":
             return "catchers", *("ABCDEFGH"[c.member.replica] for c in head.plan.catchers)
-        replica = address(words[0])[0]
-        if words[1] == "gone":
-            return (words[0], "gone") if (replica, 0) not in world.ranks else (words[0], "there")
         if words[1] == "recorded":
+            replica = address(words[0])[0]
             record = world.register.records[world.member(replica)]
             return words[0], "recorded", str(record.held.step)
         steps = {d.state[0] for at, d in world.devices.items() if at == address(words[0])}
@@ -177,7 +176,7 @@ class Player:
     # -- what happens next ---------------------------------------------------------------------
 
     def _next(self, timers: bool) -> bool:
-        """The action that has waited longest for its turn, of those that come first; False if there is none."""
+        """The action that has waited longest for its turn, of those that come first. False: there is none."""
         moves = [a for a in self.world.actions() if not self._stands(a) and (timers or a.kind != "timer")]
         if not moves:
             return False
@@ -190,7 +189,7 @@ class Player:
         return True
 
     def _rank(self, action: Action) -> int:
-        """A backward pass takes longer than anything but a time-out: else a lone replica would outrun taps."""
+        """A backward pass takes longer than anything but a time-out, or a lone replica would outrun taps."""
         if action.kind == "timer":
             return 1 if action.name in LOOKS else 2
         return 1 if action.kind == "device" and isinstance(self._first(action), BucketReady) else 0
@@ -232,7 +231,10 @@ class Player:
                 break
             self._next(timers=True)
         else:
-            self.watcher.report("stuck", f"not all trained step {goal} together: {world.head.plan.reason}")
+            status = world.head.status.name.lower()
+            self.watcher.report(
+                "stuck", f"not all trained step {goal} together: {status}, {world.head.plan.reason}"
+            )
             return
         for replica in range(world.config.replicas):
             self.hold("ABCDEFGH"[replica], "store", "Cas")

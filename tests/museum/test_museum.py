@@ -1,11 +1,14 @@
-"""The schedules that broke drafts of the protocol (design 3.7): harmless now, fatal without their safeguard."""
+"""The schedules that broke drafts of the protocol (design 3.7): harmless now, fatal without a safeguard."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from .museum import files, read, replay, replay_mutated
 
+ROOT = Path(__file__).resolve().parents[2]
 FILES = files()
 
 
@@ -34,3 +37,10 @@ def test_ends_well(path):
 def test_fails_without_its_safeguard(path):
     schedule = read(path)
     assert schedule.violation in {violation.kind for violation in replay_mutated(schedule)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_the_guide_lists_it(path):
+    schedule = read(path)
+    guide = (ROOT / "docs/museum.md").read_text(encoding="utf-8")
+    assert f"| {schedule.number} | {schedule.title} | {schedule.rule} | `{path.name}` |" in guide

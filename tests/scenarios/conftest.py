@@ -1,4 +1,4 @@
-"""``pytest tests/scenarios --rewrite`` writes what the scenarios show into their files, for people to review."""
+"""``pytest tests/scenarios --rewrite`` writes what the scenarios show into their files, for review."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@
     crash R [unseen] [silent]
                              all its processes are gone; unseen: its launcher too, so the lease stands;
                              silent: no connection is reset
+    late R                   what its last life had asked of the store arrives only now
     expire R                 the lease of R ends
-    hold / release WHAT      link 0-1 (both ways), link 0>1, link 0-* (all others), requests R ..., answers R ...,
-                             watch R ..., device R ..., store (all leaders: requests, answers, watches)
+    hold / release WHAT      link 0-1 (both ways), link 0>1, link 0-* (all others), requests R ...,
+                             answers R ..., watch R ..., device R ..., store (all of the three, all R)
     let WHAT [COUNT]         link 0>1, request R, answer R, watch R, device R: one more of these, held or not,
                              and what follows from it
     lose WHAT                link 0>1 (what is under way), request R (not carried out), answer R (carried out)
@@ -22,8 +23,8 @@
     store wipe | back N      the store comes back empty, or without its last N heads
     show WHAT                head, holds, ledger, records, leases, chain, penalties, links
 
-What is under way happens in turns: everything that may happen at the beginning of a turn happens once. Devices
-are slow: they get a turn when nothing else is under way.
+What is under way happens in turns: everything that may happen at the beginning of a turn happens once.
+Devices are slow: they get a turn when nothing else is under way.
 """
 
 from __future__ import annotations
@@ -118,6 +119,10 @@ class Harness:
     def _crash(self, replica: str, *how: str) -> None:
         self.world.crash(int(replica), seen="unseen" not in how, silent="silent" in how)
 
+    def _late(self, replica: str) -> None:
+        for request in self.world.strays.pop(int(replica), ()):
+            self.world.late(request)
+
     def _expire(self, replica: str) -> None:
         for member in list(self.world.register.leases):
             if member.replica == int(replica):
@@ -150,7 +155,9 @@ class Harness:
     def _is_held(self, action: Action) -> bool:
         at, to = action.at, action.to
         return any(
-            action.kind == kind and _within(at, a) and (kind != "message" or (_within(to, b) and _apart(at, to, a, b)))
+            action.kind == kind
+            and _within(at, a)
+            and (kind != "message" or (_within(to, b) and _apart(at, to, a, b)))
             for kind, a, b in self._held
         )
 
@@ -322,6 +329,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "log": Harness._log,
     "start": Harness._start,
     "crash": Harness._crash,
+    "late": Harness._late,
     "expire": Harness._expire,
     "confirm": Harness._confirm,
     "hold": Harness._hold,

@@ -7,8 +7,8 @@
     ----
     what happens, line by line
 
-A block may have several commands; a block that shows nothing ends with ``----``. Lines that begin with ``#`` and
-empty lines between blocks are kept when a file is written anew.
+A block may have several commands; a block that shows nothing ends with ``----``. Lines that begin with ``#``
+and empty lines between blocks are kept when a file is written anew.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ def _head(world: TracedWorld) -> Head:
 
 
 def head(world: TracedWorld) -> list[str]:
-    return [f"{world.words.plan(_head(world))} (end of the chain: {world.words.names[_head(world).end.lineage]})"]
+    return [
+        f"{world.words.plan(_head(world))} (end of the chain: {world.words.names[_head(world).end.lineage]})"
+    ]
 
 
 def holds(world: TracedWorld) -> list[str]:
@@ -64,7 +66,8 @@ def leases(world: TracedWorld) -> list[str]:
 
 def chain(world: TracedWorld) -> list[str]:
     return [
-        f"{world.words.names[c.lineage]}: round {c.round} by " + (" ".join(map(str, c.contributors)) or "nobody")
+        f"{world.words.names[c.lineage]}: round {c.round} by "
+        + (" ".join(map(str, c.contributors)) or "nobody")
         for c in _head(world).chain
     ]
 
@@ -76,7 +79,8 @@ def penalties(world: TracedWorld) -> list[str]:
 def links(world: TracedWorld) -> list[str]:
     """What is under way between replicas."""
     return [
-        f"{world.words.rank(a)}>{world.words.rank(b)}: " + " ".join(type(message).__name__ for message in queue)
+        f"{world.words.rank(a)}>{world.words.rank(b)}: "
+        + " ".join(type(message).__name__ for message in queue)
         for (a, b), queue in sorted(world.links.items())
         if a[0] != b[0]
     ] or ["nothing"]

@@ -14,7 +14,11 @@ from .words import Words
 
 
 class TracedWorld(World):
-    """``level``: all, heads, none; ``seen``: every line since a command began, whatever the level."""
+    """``level``: all, heads, none; ``seen``: every line since a command began, whatever the level.
+
+    cut:     pairs (from, to) of replicas between which nothing gets through
+    strays:  what the last life of a replica had asked of the store when it crashed
+    """
 
     def __init__(self, config: JobConfig) -> None:
         super().__init__(config)
@@ -25,6 +29,7 @@ class TracedWorld(World):
         self._last: Head | None = None
         self.cut: set[tuple[Replica, Replica]] = set()
         self._gone: dict[Replica, MemberId] = {}
+        self.strays: dict[Replica, tuple[s.Request, ...]] = {}
 
     def take(self) -> list[str]:
         """What is to be shown since the last call."""
@@ -40,6 +45,7 @@ class TracedWorld(World):
     def crash(self, replica: Replica, seen: bool = True, silent: bool = False) -> None:
         """As in the world; who has a connection, or tries to make one, learns of it unless ``silent``."""
         member = self.member(replica)
+        self.strays[replica] = tuple(request for _, request in self.requests.get(replica, ()))
         super().crash(replica, seen)
         if member is not None and not silent:
             self._gone[replica] = member
