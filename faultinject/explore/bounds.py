@@ -20,6 +20,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lost_answers:  requests that the store carries out without an answer arriving
     timers:        timers that fire although something else could still happen; when nothing else can, time
                    passes and they fire for free
+    lapses:        leases of living members that end, as of one that is cut off from the store for so long;
+                   it may take its lease again at any time
     max_states:    give up (the report says so) beyond this many states
     liveness_every:  a fair continuation is tried from every state in which only time can pass, and from
                    every so many-th other state; 0 means from none of the others
@@ -35,6 +37,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     restarts: int = 0
     lost_answers: int = 1
     timers: int = 1
+    lapses: int = 0
     max_states: int = 1_000_000
     liveness_every: int = 1000
 

@@ -31,7 +31,7 @@ Row: TypeAlias = tuple[int, ...]
 Move: TypeAlias = tuple[object, ...]
 Result: TypeAlias = tuple[Row, tuple[str, ...]]
 
-CRASHES, RESTARTS, LOST, TIMERS = range(4)
+CRASHES, RESTARTS, LOST, TIMERS, LAPSES = range(5)
 SHOWN = ("round", "seq", "index", "yes", "complete", "verdict", "step", "member", "live")
 
 
@@ -61,6 +61,7 @@ class Job:
             "lose": self._lose,
             "orphan": self._orphan,
             "expire": self._expire,
+            "lapse": self._lapse,
             "crash": self._crash,
             "restart": self._restart,
         }
@@ -75,7 +76,7 @@ class Job:
         self.resets = self.register + 1
         self.lives = self.resets + n
         self.budget = self.lives + r
-        self.cut = self.budget + 4
+        self.cut = self.budget + 5
         self.dead = self.cut + 1
 
     def _moves_of_queues(self) -> list[tuple[int, Move]]:
@@ -104,7 +105,7 @@ class Job:
             row[self.lives + r] = world.lives.get(r, 0)
         row[self.register] = self.registers.number(world.register.clone())
         b = self.bounds
-        row[self.budget : self.budget + 4] = [b.crashes, b.restarts, b.lost_answers, b.timers]
+        row[self.budget : self.cut] = [b.crashes, b.restarts, b.lost_answers, b.timers, b.lapses]
         return tuple(row)
 
     def _store_row(self, world: World, r: Replica, row: list[int]) -> None:
@@ -118,7 +119,8 @@ class Job:
         """Everything that may happen next, and whether the job is at rest: only time can pass.
 
         message (from, to), device (rank), timer (rank, name, tag), reset (rank)
-        request, lose, answer, watch, orphan, crash, restart (replica), expire (replica, incarnation)
+        request, lose, answer, watch, orphan, crash, restart (replica)
+        expire, lapse (replica, incarnation): the lease of a dead member, of one that lives, ends
         """
         found = self.progress(row)
         at_rest = not found
@@ -132,8 +134,8 @@ class Job:
         for r in range(self.replicas):
             if row[self.orphans + r]:
                 found.append(("orphan", r))
-        if row[self.dead]:
-            found += [("expire", m.replica, m.incarnation) for m in self.lapsed(row)]
+        if row[self.dead] or self.bounds.lapses:
+            found += self.leases(row)
         return found + self._faults(row), at_rest
 
     def progress(self, row: Row) -> list[Move]:
@@ -166,6 +168,23 @@ class Job:
         """Members that hold a lease though their process is dead."""
         return [m for m in self.registers.table[row[self.register]].leases if self.leader(row, m) is None]
 
+    def leases(self, row: Row) -> list[Move]:
+        """Leases that may end, and those that may be taken again."""
+        leases = self.registers.table[row[self.register]].leases
+        found: list[Move] = [("expire", m.replica, m.incarnation) for m in self.lapsed(row)]
+        for r in range(self.replicas):
+            number = row[r * self.width]
+            member = self.nodes.table[number].member if number else None
+            if member in leases and row[self.budget + LAPSES]:
+                found.append(("lapse", r, member.incarnation))
+            elif member is not None and member not in leases and not self._renewing(row, r):
+                found.append(("timer", r * self.width, "renew", 0))
+        return found
+
+    def _renewing(self, row: Row, r: Replica) -> bool:
+        asked = self.queues.items[row[self.requests + r]]
+        return any(isinstance(self.nodes.requests[number], s.Renew) for _, number in asked)
+
     def leader(self, row: Row, member: MemberId) -> Node | None:
         """The node that leads ``member``, if this life of the replica is alive."""
         number = row[member.replica * self.width]
@@ -174,7 +193,7 @@ class Job:
 
     def _faults(self, row: Row) -> list[Move]:
         found: list[Move] = []
-        crashes, restarts, lost, _ = row[self.budget : self.budget + 4]
+        crashes, restarts, lost = row[self.budget : self.budget + 3]
         for r in range(self.replicas):
             alive = row[r * self.width] != 0
             if crashes and alive:
@@ -213,7 +232,7 @@ class Job:
                 given_up = tuple((0 if c == tag else c, n) for c, n in self.queues.items[row[slot]])
                 new[slot] = self.queues.number(given_up)
         elif not free:
-            free = not self.progress(row)
+            free = name == "renew" or not self.progress(row)
         new[self.budget + TIMERS] -= not free
         return self._step(new, i, ("timer", name, tag))
 
@@ -261,6 +280,10 @@ class Job:
 
     def _expire(self, row: Row, new: list[int], r: Replica, life: int, free: bool) -> tuple[str, ...]:
         return self._publish(row, new, self.registers.expire(row[self.register], MemberId(r, life)))
+
+    def _lapse(self, row: Row, new: list[int], r: Replica, life: int, free: bool) -> tuple[str, ...]:
+        new[self.budget + LAPSES] -= 1
+        return self._expire(row, new, r, life, free)
 
     def _crash(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
         new[self.budget + CRASHES] -= 1
@@ -366,7 +389,7 @@ class Job:
             case ("orphan", int(r)):
                 request = nodes.requests[self.queues.items[row[self.orphans + r]][0]]
                 return f"the store serves dead replica {r}: {_gist(request)}"
-            case ("expire", r, life):
+            case ("expire" | "lapse", r, life):
                 return f"the lease of {r}.{life} ends"
             case ("reset", int(i)):
                 return f"{self.places[i]} learns that a connection is reset: {self.queues.items[row[self.resets + i]][0]}"

@@ -73,7 +73,7 @@ class Liveness:
         for r in range(job.replicas):
             if row[r * job.width] == 0:
                 return ("restart", r)
-        return None
+        return next((move for move in job.leases(row) if move[0] == "timer"), None)
 
     def _time(self, row: Row, looks: int) -> Move | None:
         job = self._job

@@ -184,7 +184,7 @@ class Nodes:
         requests = []
         for call, request in asked:
             if isinstance(request, s.Put):
-                wrong += _dishonest(request, device)
+                wrong += _dishonest(request, device, self.config.ranks_per_replica == 1)
                 promised = _promises(request, rank) or promised
             waits = not isinstance(request, s.Put | s.Renew)
             requests.append((call if waits else 0, self.requests.number(request)))
@@ -214,12 +214,21 @@ def _promise_broken(before: Node, rank: Rank, device: WorldDevice) -> list[str]:
     return [f"{before.at} promised {before.device.state} in round {before.promised} and went to {device.state}"]
 
 
-def _dishonest(put: s.Put, device: WorldDevice) -> list[str]:
-    """A record says what is held now, and as of which round every earlier outcome was carried out."""
+def _at(device: WorldDevice) -> str:
+    changing = any(isinstance(p, e.Applied) for p in device.pending)
+    return f"{'is only on its way to' if changing else 'is at'} {device.state}"
+
+
+def _dishonest(put: s.Put, device: WorldDevice, alone: bool) -> list[str]:
+    """A record says what is held now, and as of which round every earlier outcome was carried out.
+
+    alone: this rank is all of the replica; with more, the others may be behind this one
+    """
     record, wrong = put.record, []
     changing = [p.round for p in device.pending if isinstance(p, e.Applied)]
-    if not changing and (record.held.step, record.held.lineage) != device.state:
-        wrong.append(f"{record.member} says that it holds {record.held}, but the device is at {device.state}")
+    held = (record.held.step, record.held.lineage)
+    if bool(changing) == (held == device.state) and (alone or held[0] >= device.state[0]):
+        wrong.append(f"{record.member} says that it holds {held}, but the device {_at(device)}")
     if any(0 <= round < record.as_of for round in changing):
         wrong.append(f"{record.member} says as_of {record.as_of}, but it is still applying {changing}")
     for round, buffer in device.buffers.items():

@@ -127,7 +127,8 @@ def _close(config: JobConfig, head: Head, by: MemberId, members: Members) -> Adv
     training = plan.kind is Kind.TRAIN
     holders = _still_in(head, members, plan) | _recorded(head, members, plan.base.lineage)
     unreachable = _all_accused(config, head, members, holders)
-    restoring = bool(plan.restore)  # nobody needs to hold what a checkpoint holds: a restore may be slow
+    # Nobody needs to hold what a checkpoint holds, and a restore may be slow; unless it cannot be read.
+    restoring = bool(plan.restore) and plan.restore not in members.unreadable(head)
     if unreachable or not (holders or restoring):
         return _recover(head, by, members, unreachable)
     guilty = _guilty(head, members) if training else ()
@@ -137,10 +138,11 @@ def _close(config: JobConfig, head: Head, by: MemberId, members: Members) -> Adv
         round=head.round + 1,
         penalties=punish(head.penalties, guilty, plan.round),
         closes=head.closes + 1 if training else head.closes,
-        fruitless=0 if training else _fruitless(head, members),
         by=by,
     )
-    return _open(config, closed, plan.base, holders, members, ())
+    opened = _open(config, closed, plan.base, holders, members, ()).head
+    fruitless = 0 if training else _fruitless(head, opened.plan)
+    return Next(msgspec.structs.replace(opened, fruitless=fruitless))
 
 
 def _recorded(head: Head, members: Members, lineage: str) -> set[MemberId]:
@@ -153,13 +155,11 @@ def _guilty(head: Head, members: Members) -> list[MemberId]:
     return [m for m in head.plan.ring() if m.replica in out]
 
 
-def _fruitless(head: Head, members: Members) -> int:
-    """One more, unless a catcher came level in the round that closes."""
-    level = any(
-        (record := members.record(c.member)) is not None and record.holds(head.plan.base.lineage)
-        for c in head.plan.catchers
-    )
-    return 0 if level or not head.plan.catchers else head.fruitless + 1
+def _fruitless(head: Head, opened: Plan) -> int:
+    """One more when a whole round's time brought nobody nearer: the next plan asks for just the same."""
+    if opened.gist() != head.plan.gist():
+        return head.fruitless if opened.kind is Kind.CATCH_UP else 0
+    return head.fruitless + 1 if head.plan.catchers else 0
 
 
 def _all_accused(config: JobConfig, head: Head, members: Members, holders: Collection[MemberId]) -> bool:

@@ -9,7 +9,7 @@ from .advance import Next, advance
 from .config import JobConfig
 from .head import Fate, Head, Status
 from .ids import MemberId
-from .plan import Kind, Plan
+from .plan import Kind
 from .planner import Members
 from .record import Stance
 
@@ -50,9 +50,4 @@ def _better_plan(config: JobConfig, head: Head, me: MemberId, members: Members) 
         return False
     if result.head.status is Status.RECOVERING:
         return True
-    return _gist(result.head.plan) != _gist(head.plan)
-
-
-def _gist(plan: Plan) -> object:
-    """What a plan makes anyone do, less its number."""
-    return plan.kind, plan.contributors, plan.catchers, plan.restore
+    return result.head.plan.gist() != head.plan.gist()

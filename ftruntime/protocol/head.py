@@ -59,7 +59,7 @@ class Rollback(msgspec.Struct, frozen=True, array_like=True):
     from_step: Step
     to_step: Step
     to_lineage: Lineage
-    source: str  # live | checkpoint | initial
+    source: str  # live | initial | the name of a checkpoint
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

@@ -68,9 +68,11 @@ class Leader:
         "_order",
         "_prepared",
         "_refused",
+        "_restoring",
         "_saved",
         "_saving",
         "_timed",
+        "_unreadable",
         "down",
         "held",
         "run",
@@ -99,6 +101,8 @@ class Leader:
         self._lagging: Round = 0  # the newest round that is settled and that we still wait for
         self._enlisted = False
         self._fetch_number = 0
+        self._restoring = ""  # the checkpoint that the ranks restore, if they fetch from no donor
+        self._unreadable: tuple[str, ...] = ()
         self._saving: tuple[int, Checkpoint] | None = None
         self._saved: Checkpoint | None = None
 
@@ -223,6 +227,8 @@ class Leader:
                 out.append(Note("fetched", self._begun, f"step {target.step}"))
             else:
                 self._accused = answer.accused
+                if self._restoring:
+                    self._unreadable = (*self._unreadable, self._restoring)
                 self._stop_fetch(answer.reason, out)
         self._reconcile(out)
 
@@ -241,6 +247,8 @@ class Leader:
             self._set_timers(head, out)
             while self._order is None and self._step(head, out):
                 pass
+            if self._order is not None:
+                self._hold_on(head, out)
             self._watch_peers(head, out)
             self._report(head, out)
             self.session.pursue(self._intent(head), out)
@@ -445,6 +453,21 @@ class Leader:
         if self.session.me in plan.contributors and self.held.lineage != plan.base.lineage:
             self._refuse(head, plan, out)
             return False
+        self._pass_on(head, plan, out)
+        return True
+
+    def _hold_on(self, head: Head, out: list[Effect]) -> None:
+        """While its ranks install or apply, a catcher goes on to hold new rounds: a way that leads to the
+        end of the chain must not get a gap because applying takes long."""
+        plan = head.plan
+        if head.status is not Status.RUNNING or plan.round <= self._begun or self.run is not None:
+            return
+        catching = plan.kind is Kind.TRAIN and plan.catcher(self.session.me) is not None
+        if catching and not self.way.gap(head, self.held.lineage):
+            self._pass_on(head, plan, out)
+
+    def _pass_on(self, head: Head, plan: Plan, out: list[Effect]) -> None:
+        """Down the tree with the plan."""
         self._begun = plan.round
         self.down.append(m.Begin(plan, task_of(plan, self.session.me)))
         if self.session.me in plan.contributors:
@@ -455,7 +478,6 @@ class Leader:
         if catcher is not None:
             self._catch_up(head, plan, catcher, out)
         out.append(Note("begin", plan.round, plan.reason))
-        return True
 
     def _refuse(self, head: Head, plan: Plan, out: list[Effect]) -> None:
         """Presumed to hold the base, and do not (!): contribute nothing and say so, unless the
@@ -482,7 +504,7 @@ class Leader:
             way.fetch(plan.base)
             self._fetch_number += 1
             out.append(Note("fetching", plan.round, f"step {fetch.step}"))
-        stored = "" if catcher.donors else self._stored(head, fetch.lineage)
+        self._restoring = stored = "" if catcher.donors else self._stored(head, fetch.lineage)
         self.down.append(m.StartFetch(self._fetch_number, fetch.step, fetch.lineage, catcher.donors, stored))
 
     def _stored(self, head: Head, lineage: Lineage) -> str:
@@ -517,6 +539,7 @@ class Leader:
             ready=self._prepared,
             accuses=accuses,
             fetching=self._fetching(head),
+            unreadable=self._unreadable,
         )
         said = self.session.said
         undisturbed = self.session.me in head.plan.contributors and head.status is Status.RUNNING

@@ -98,6 +98,10 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     def ranges_by_replica(self) -> dict[Replica, tuple[SampleRange, ...]]:
         return {m.replica: r for m, r in zip(self.contributors, self.ranges, strict=True)}
 
+    def gist(self) -> object:
+        """What the plan makes anyone do, less its number."""
+        return self.kind, self.base.lineage, self.contributors, self.catchers, self.restore
+
     def frozen_by(self, member: MemberId) -> frozenset[Lineage]:
         """The states that ``member`` must keep a frozen copy of while this plan stands."""
         return frozenset(c.fetch.lineage for c in self.catchers if c.fetch and member in c.donors)

@@ -41,6 +41,10 @@ class Members(msgspec.Struct, frozen=True):
         found = [r for r in self.records if self.live(head, r.member)]
         return sorted(found, key=lambda r: r.member)
 
+    def unreadable(self, head: Head) -> frozenset[str]:
+        """Checkpoints that a live member could not restore: as good as lost."""
+        return frozenset(name for r in self.live_records(head) for name in r.unreadable)
+
     def said_no(self, member: MemberId, round: Round) -> bool:
         record = self.record(member)
         return record is not None and record.round == round and record.stance is Stance.NO
@@ -165,7 +169,7 @@ def _catcher(
 ) -> Catcher:
     """How ``record.member`` comes level: nothing to fetch, a fetch that goes on, or a new one."""
     member = record.member
-    tap = taps[member.replica % len(taps)] if taps else None
+    tap = _tap(head, record, taps)
     if record.holds(base.lineage) or member in tapping:
         return Catcher(member, None, (), tap)
     going_on = _going_on(config, head, base, record, sources)
@@ -174,6 +178,17 @@ def _catcher(
     count = min(config.catch_up.donors, len(sources))
     donors = tuple(sorted(sources[(member.replica + i) % len(sources)] for i in range(count)))
     return Catcher(member, Target(base.step, base.lineage), donors, tap)
+
+
+def _tap(head: Head, record: Record, taps: tuple[MemberId, ...]) -> MemberId | None:
+    """The tap of the last plan as long as it serves; another one after a round that the catcher missed."""
+    if not taps:
+        return None
+    last = head.plan.catcher(record.member)
+    if last is None or last.tap not in taps:
+        return taps[record.member.replica % len(taps)]
+    missed = record.round == head.plan.round and record.stance is Stance.NO
+    return taps[(taps.index(last.tap) + missed) % len(taps)]
 
 
 def _going_on(

@@ -39,6 +39,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     accuses:   replicas that this member could not talk to in ``round``
     fetching:  the state from which the member's way to the end of the chain starts, while it is
                under way: an unfinished fetch, or held gradients that wait to be applied
+    unreadable: recorded checkpoints that some rank of this member could not restore
     seen:      the newest head that the member has seen; only while the store has lost its own
     """
 
@@ -50,6 +51,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     ready: bool
     accuses: tuple[Replica, ...] = ()
     fetching: Target | None = None
+    unreadable: tuple[str, ...] = ()
     seen: Head | None = None
 
     def holds(self, lineage: Lineage) -> bool:

@@ -41,7 +41,7 @@ def recover(
         return NotYet(waiting)
     promises = [r for r in members.live_records(head) if r.as_of >= head.round]
     usable = _reachable(config, head, members, promises)
-    base, source = _target(config, head, usable)
+    base, source = _target(config, head, usable, members.unreadable(head))
     opened = _cut(head, base, source, by)
     holders = [r.member for r in usable if r.holds(base.lineage)]
     restore = "" if holders else source
@@ -71,13 +71,15 @@ def _reachable(config: JobConfig, head: Head, members: Members, promises: list[R
     return rest if len(rest) >= config.min_replicas else promises
 
 
-def _target(config: JobConfig, head: Head, promises: list[Record]) -> tuple[Base, str]:
+def _target(
+    config: JobConfig, head: Head, promises: list[Record], unreadable: frozenset[str]
+) -> tuple[Base, str]:
     """The state to go on from, and where it is: "live", "initial", or a checkpoint's name."""
     genesis = head.chain[0]
     zero = Base(0, genesis.lineage, (0,) * config.stream_count)
     found: list[tuple[int, int, Base, str]] = [(0, 0, zero, "initial")]
     for c in head.checkpoints:
-        if head.on_chain(c.lineage):
+        if head.on_chain(c.lineage) and c.name not in unreadable:
             found.append((c.step, 1, Base(c.step, c.lineage, c.ledger), c.name))
     for r in promises:
         if head.on_chain(r.held.lineage):

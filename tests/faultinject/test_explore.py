@@ -193,7 +193,7 @@ def _record_of_what_is_expected(monkeypatch):
         self.held = held
 
     monkeypatch.setattr(Leader, "_report", report)
-    return Bounds(crashes=0, lost_answers=0, timers=1, rounds=1), "but the device is at"
+    return Bounds(crashes=0, lost_answers=0, timers=1, rounds=1), "but the device is only on its way"
 
 
 PLANTED = [

@@ -81,6 +81,16 @@ def replay_mutated(schedule: Schedule) -> list[Violation]:
     return player.watcher.found
 
 
+def undisturbed(schedule: Schedule) -> list[Violation]:
+    """A job without any fault, and without the safeguard: that alone must do no harm."""
+    player = Player(schedule.config)
+    with getattr(mutants, schedule.mutant)():
+        for replica in range(schedule.config.replicas):
+            player.world.start(replica)
+        player.finish()
+    return player.watcher.found
+
+
 def _play_as_far_as_it_goes(player: Player, lines: list[str]) -> None:
     with suppress(Elsewhere):
         for line in lines:

@@ -51,7 +51,7 @@ def planner_trusts_records():
         if isinstance(result, Next) and result.head.status is Status.RUNNING:
             return result
         records = members.live_records(head)
-        base, source = recovery._target(config, head, records)
+        base, source = recovery._target(config, head, records, frozenset())
         opened = recovery._cut(head, base, source, by)
         holders = [r.member for r in records if r.holds(base.lineage)]
         plan = planner.make_plan(config, opened, base, holders, members, "" if holders else source)
@@ -230,8 +230,8 @@ def cursor_in_the_head():
     """12: a rollback goes on with the cursors that the head ran to, not with those of the state."""
     target = recovery._target
 
-    def targets(config, head, promises):
-        base, source = target(config, head, promises)
+    def targets(config, head, promises, unreadable):
+        base, source = target(config, head, promises, unreadable)
         return msgspec.structs.replace(base, ledger=head.plan.base.ledger), source
 
     return _patched((recovery, "_target", targets))

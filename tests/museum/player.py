@@ -35,7 +35,7 @@ from .checks import Watcher, level, torn
 
 AT_REST = 5_000  # actions after which a world that should come to rest is taken for one that never will
 FAIR = 8_000
-LOOKS = ("store", "poll")  # timers that only look at the store again
+LOOKS = ("store", "poll", "renew")  # timers that only talk to the store again
 KINDS = {"store": "request", "answers": "answer", "watch": "watch", "device": "device"}
 
 
@@ -95,7 +95,7 @@ class Player:
         for queues in (self.world.requests, self.world.answers, self.world.watches):
             queues[replica] = ()
         for timer, tag in self.world.timers[address(name)]:
-            if timer in ("renew", *LOOKS):
+            if timer in LOOKS:
                 self.world.fire(address(name), timer, tag)
 
     def _cut(self, name, act):
@@ -224,7 +224,7 @@ class Player:
         self.release("all")
         for name in ["ABCDEFGH"[r] for r in self._dead]:
             self.reset(name)
-        goal = world.head.end.step + 2
+        goal = 2 if world.head is None else world.head.end.step + 2
         for _ in range(FAIR):
             self._restart()
             if self._together(goal):
@@ -251,6 +251,8 @@ class Player:
 
     def _together(self, goal: int) -> bool:
         head = self.world.head
+        if head is None:
+            return False
         members = tuple(self.world.member(r) for r in range(self.world.config.replicas))
         return head.status is Status.RUNNING and head.end.step >= goal and head.end.contributors == members
 

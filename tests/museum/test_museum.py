@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .museum import files, read, replay, replay_mutated
+from .museum import files, read, replay, replay_mutated, undisturbed
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = files()
@@ -37,6 +37,11 @@ def test_ends_well(path):
 def test_fails_without_its_safeguard(path):
     schedule = read(path)
     assert schedule.violation in {violation.kind for violation in replay_mutated(schedule)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_it_takes_the_schedule(path):
+    assert undisturbed(read(path)) == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)

@@ -305,7 +305,7 @@ def test_drop_frees_everything_and_changes_no_state():
     outcome(floor, DROP, order=5)
     assert floor.told() == [m.Done(5)]
     for at, member in floor.ranks.items():
-        assert floor.log[at][-3:-1] == [Abort(2), Drop(2)] or floor.log[at][-2:] == [Abort(2), Drop(2)]
+        assert [e for e in floor.log[at] if isinstance(e, Abort | Drop)] == [Abort(2), Drop(2)]
         assert (member.step, member.shares) == (0, {})
     assert floor.ranks[A]._ballots == {}
 

@@ -58,13 +58,6 @@ def test_a_shard_moves_as_the_table_says(here, there):
 # -- warm-up -----------------------------------------------------------------------------------
 
 
-def enlisted(incarnation=3):
-    floor = Floor(CONFIG, (1,), incarnation=incarnation)
-    fresh = Floor.__new__(Floor)
-    fresh.__dict__.update(floor.__dict__)
-    return fresh
-
-
 def test_enlisting_connects_to_the_neighbours_to_come_and_warms_up():
     floor = Floor(CONFIG, (1,))
     member = floor.ranks[1, 0]
