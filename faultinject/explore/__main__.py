@@ -30,7 +30,9 @@ def _parser() -> argparse.ArgumentParser:
     for name in Bounds.__struct_fields__:
         value = getattr(standard, name)
         flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, type=type(value), default=value, choices=CHOICES.get(name), help=f"default {value}")
+        parser.add_argument(
+            flag, type=type(value), default=value, choices=CHOICES.get(name), help=f"default {value}"
+        )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="say nothing on the way")
     return parser

@@ -100,7 +100,11 @@ class Invariants:
         wrong = []
         for member in register.leases:
             if head.current(member) and job.leader(row, member) is not None:
-                wrong += [f"{member} has {lin}, which is rolled back" for lin in lineages if self._holds(row, member, lin)]
+                wrong += [
+                    f"{member} has {lin}, which is rolled back"
+                    for lin in lineages
+                    if self._holds(row, member, lin)
+                ]
         for commit in head.chain:
             died = [m for m in commit.contributors if m in dead or m not in register.leases]
             if commit.lineage in lineages and len(commit.contributors) > 1 and len(died) < 2:

@@ -37,7 +37,9 @@ class Liveness:
             seen.append(row)
             move = self._choose(row, len(moves), looks)
             if move is None:
-                return "deadlock: the job is at rest, without faults, and no commit by all follows", tuple(moves)
+                return "deadlock: the job is at rest, without faults, and no commit by all follows", tuple(
+                    moves
+                )
             looks = looks + 1 if move[0] == "timer" and move[2] in LOOKS else looks
             after, wrong = self._job.do(row, move, free=True)
             moves.append(move)

@@ -49,7 +49,12 @@ class Node:
     __slots__ = ("at", "calls", "device", "promised", "rank", "timers")
 
     def __init__(
-        self, at: Address, rank: Rank, device: WorldDevice, timers: tuple[tuple[str, int], ...], promised: Round
+        self,
+        at: Address,
+        rank: Rank,
+        device: WorldDevice,
+        timers: tuple[tuple[str, int], ...],
+        promised: Round,
     ) -> None:
         self.at, self.rank, self.device, self.promised = at, rank, device, promised
         awaits = rank.awaits
@@ -170,7 +175,10 @@ class Nodes:
 
     def _harvest(self, world: World, at: Address, before: Node | None, promised: Round) -> Outcome:
         sends = tuple(
-            (to, self.messages.number(message)) for (a, to), q in world.links.items() if a == at for message in q
+            (to, self.messages.number(message))
+            for (a, to), q in world.links.items()
+            if a == at
+            for message in q
         )
         asked = world.requests.get(at[0], ()) if at[1] == 0 else ()
         if at not in world.ranks:
@@ -211,7 +219,9 @@ def _promise_broken(before: Node, rank: Rank, device: WorldDevice) -> list[str]:
     kept = device.state == before.device.state or not before.promised or _seen(rank) > before.promised
     if kept:
         return []
-    return [f"{before.at} promised {before.device.state} in round {before.promised} and went to {device.state}"]
+    return [
+        f"{before.at} promised {before.device.state} in round {before.promised} and went to {device.state}"
+    ]
 
 
 def _at(device: WorldDevice) -> str:
@@ -233,5 +243,7 @@ def _dishonest(put: s.Put, device: WorldDevice, alone: bool) -> list[str]:
         wrong.append(f"{record.member} says as_of {record.as_of}, but it is still applying {changing}")
     for round, buffer in device.buffers.items():
         if round < record.as_of and device.state[0] <= buffer.plan.base.step:
-            wrong.append(f"{record.member} says as_of {record.as_of}, but round {round} is neither applied nor dropped")
+            wrong.append(
+                f"{record.member} says as_of {record.as_of}, but round {round} is neither applied nor dropped"
+            )
     return wrong

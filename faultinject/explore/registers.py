@@ -128,7 +128,11 @@ def _committed(before: Head, after: Head) -> list[str]:
     plan, commit, wrong = before.plan, after.end, []
     if before.status is not Status.RUNNING or plan.kind is not Kind.TRAIN:
         wrong.append(f"round {before.round} was committed while {before.status.name}, {plan.kind.name}")
-    if (commit.round, commit.lineage, commit.contributors) != (plan.round, plan.lineage_after, plan.contributors):
+    if (commit.round, commit.lineage, commit.contributors) != (
+        plan.round,
+        plan.lineage_after,
+        plan.contributors,
+    ):
         wrong.append(f"{commit} was committed, but the plan is {plan}")
     if after.by not in plan.contributors or not before.current(after.by):
         wrong.append(f"round {plan.round} was committed by {after.by}")

@@ -92,7 +92,9 @@ def test_rows_go_where_worlds_go(seed):
     for _ in range(400):
         while (quiet := _quiet_answer(world, job)) is not None:
             world.do(quiet)
-        action, move = rng.choice([m for m in _world_moves(world) if m[1][0] != "timer" or rng.random() < 0.1])
+        action, move = rng.choice(
+            [m for m in _world_moves(world) if m[1][0] != "timer" or rng.random() < 0.1]
+        )
         assert move in job.moves(row)[0]
         world.do(action)
         row, wrong = job.do(row, move)
@@ -224,7 +226,9 @@ def _command(*arguments):
 
 
 def test_the_command_prints_json():
-    done = _command("--crashes", "0", "--lost-answers", "0", "--timers", "0", "--rounds", "0", "--json", "--quiet")
+    done = _command(
+        "--crashes", "0", "--lost-answers", "0", "--timers", "0", "--rounds", "0", "--json", "--quiet"
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["complete"] and report["violation"] is None and report["states"] > 10
