@@ -40,7 +40,7 @@ class Gradient(Invariant):
 
     def on_fault(self, e: Entry) -> None:
         fault = e[2]
-        if fault.get("kind") == "corrupt_gradient" and isinstance(fault.get("rank"), list):
+        if fault.get("kind") == "corrupt_gradient" and fault.get("rank") is not None:
             replica, position = fault["rank"]
             self._planted[replica, position] = self._planted.get((replica, position), 0) + 1
 

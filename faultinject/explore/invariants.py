@@ -1,4 +1,4 @@
-"""What must hold in every state of a job, judged from devices and the register, not from what leaders believe.
+"""What must hold in every state of a job, judged by devices and the register, not by what leaders believe.
 
 The rest is judged where it happens: sums and bases at a device (``WorldDevice.wrong``), promises and records
 at a rank (``nodes.py``), what may follow a head (``registers.py``).

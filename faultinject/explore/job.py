@@ -1,12 +1,12 @@
 """A whole job as a row of small integers, the moves that are possible in it, and what each leads to.
 
-The row holds, in this order: the node of each rank (0: dead); the link from each rank to each; per replica the
-requests and answers of its leader, the changes that it is to be told, and requests of its dead lives that the
-store may still carry out; the content of the store; per rank the connections that it is to learn are reset;
-lives per replica; what is left of the budget; lineages cut off; members that died.
+The row holds, in this order: the node of each rank (0: dead); the link from each rank to each; per replica
+the requests and answers of its leader, the changes that it is to be told, and requests of its dead lives
+that the store may still carry out; the content of the store; per rank the connections that it is to learn
+are reset; lives per replica; what is left of the budget; lineages cut off; members that died.
 
-A death is more than ``World.crash``: what the dead had sent may still arrive, until the receiver learns of the
-reset or the replica is started again, and its lease ends at any time from then on (at once: the launcher
+A death is more than ``World.crash``: what the dead had sent may still arrive, until the receiver learns of
+the reset or the replica is started again, and its lease ends at any time from then on (at once: the launcher
 saw it). Something that is lost on the way is not a case of its own: it differs from something that is late
 only in what happens at the end, which ``liveness`` looks at.
 """
@@ -14,10 +14,9 @@ only in what happens at the end, which ``liveness`` looks at.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from emulator.world import World
-from ftruntime.protocol import events as e
 from ftruntime.protocol import store as s
 from ftruntime.protocol.ids import Address, MemberId, Replica
 
@@ -32,7 +31,6 @@ Move: TypeAlias = tuple[object, ...]
 Result: TypeAlias = tuple[Row, tuple[str, ...]]
 
 CRASHES, RESTARTS, LOST, TIMERS, LAPSES = range(5)
-SHOWN = ("round", "seq", "index", "yes", "complete", "verdict", "step", "member", "live")
 
 
 class Job:
@@ -104,14 +102,18 @@ class Job:
             self._store_row(world, r, row)
             row[self.lives + r] = world.lives.get(r, 0)
         row[self.register] = self.registers.number(world.register.clone())
-        b = self.bounds
-        row[self.budget : self.cut] = [b.crashes, b.restarts, b.lost_answers, b.timers, b.lapses]
+        has = self.bounds
+        row[self.budget : self.cut] = [has.crashes, has.restarts, has.lost_answers, has.timers, has.lapses]
         return tuple(row)
 
     def _store_row(self, world: World, r: Replica, row: list[int]) -> None:
         assert not world.requests.get(r) and not world.answers.get(r), "a start has no calls under way"
         numbers = tuple(self.nodes.changes.number(c) for c in world.watches.get(r, ()))
         row[self.watches + r] = self.queues.number(numbers)
+
+    def first(self, row: Row, slot: int) -> Any:
+        """The first item of the queue in ``slot``."""
+        return self.queues.items[row[slot]][0]
 
     # -- what may happen -------------------------------------------------------------------------
 
@@ -218,7 +220,7 @@ class Job:
     def _message(self, row: Row, new: list[int], i: int, j: int, free: bool) -> tuple[str, ...]:
         slot = self.links + i * self.size + j
         new[slot] = self.queues.rest(row[slot])
-        message = self.queues.items[row[slot]][0]
+        message = self.first(row, slot)
         return self._step(new, j, ("message", self.places[i], message))
 
     def _device(self, row: Row, new: list[int], i: int, free: bool) -> tuple[str, ...]:
@@ -238,7 +240,7 @@ class Job:
 
     def _reset(self, row: Row, new: list[int], i: int, free: bool) -> tuple[str, ...]:
         slot = self.resets + i
-        replica, incarnation = self.queues.items[row[slot]][0]
+        replica, incarnation = self.first(row, slot)
         new[slot] = self.queues.rest(row[slot])
         source = self.index[replica, self.places[i][1]]
         if not row[source]:
@@ -248,16 +250,16 @@ class Job:
     def _answer(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
         slot = self.answers + r
         new[slot] = self.queues.rest(row[slot])
-        return self._step(new, r * self.width, ("answer", *self.queues.items[row[slot]][0]))
+        return self._step(new, r * self.width, ("answer", *self.first(row, slot)))
 
     def _watch(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
         slot = self.watches + r
         new[slot] = self.queues.rest(row[slot])
-        return self._step(new, r * self.width, ("watch", self.queues.items[row[slot]][0]))
+        return self._step(new, r * self.width, ("watch", self.first(row, slot)))
 
     def _request(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
         slot = self.requests + r
-        call, request = self.queues.items[row[slot]][0]
+        call, request = self.first(row, slot)
         new[slot] = self.queues.rest(row[slot])
         served = self.registers.serve(row[self.register], r, request)
         if not self._says_nothing(served.answer):
@@ -266,7 +268,7 @@ class Job:
 
     def _lose(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
         slot = self.requests + r
-        _, request = self.queues.items[row[slot]][0]
+        _, request = self.first(row, slot)
         new[slot] = self.queues.rest(row[slot])
         new[self.budget + LOST] -= 1
         return self._publish(row, new, self.registers.serve(row[self.register], r, request))
@@ -274,8 +276,7 @@ class Job:
     def _orphan(self, row: Row, new: list[int], r: Replica, free: bool) -> tuple[str, ...]:
         slot = self.orphans + r
         new[slot] = self.queues.rest(row[slot])
-        request = self.queues.items[row[slot]][0]
-        assert isinstance(request, int)
+        request = self.first(row, slot)
         return self._publish(row, new, self.registers.serve(row[self.register], r, request))
 
     def _expire(self, row: Row, new: list[int], r: Replica, life: int, free: bool) -> tuple[str, ...]:
@@ -364,58 +365,3 @@ class Job:
             thing = self.nodes.answers[answer]
             found = self._quiet[answer] = isinstance(thing, s.PutDone | s.Renewed) and not thing.fenced
         return found
-
-    # -- for people ----------------------------------------------------------------------------------
-
-    def label(self, row: Row, move: Move) -> str:
-        """What ``move`` means in ``row``, in one line."""
-        kind, nodes = move[0], self.nodes
-        match move:
-            case ("message", int(i), int(j)):
-                number = self.queues.items[row[self.links + i * self.size + j]][0]
-                return f"{self.places[j]} receives from {self.places[i]}: {_gist(nodes.messages[number])}"
-            case ("device", int(i)):
-                return f"device of {self.places[i]} finishes: {_gist(nodes.table[row[i]].device.pending[0])}"
-            case ("timer", int(i), str(name), tag):
-                return f"timer {name} {tag} fires at {self.places[i]}"
-            case ("request" | "lose", int(r)):
-                request = nodes.requests[self.queues.items[row[self.requests + r]][0][1]]
-                lost = ", and the answer is lost" if kind == "lose" else ""
-                return f"the store serves replica {r}: {_gist(request)}{lost}"
-            case ("answer", int(r)):
-                return f"replica {r} is answered: {_gist(nodes.answers[self.queues.items[row[self.answers + r]][0][1]])}"
-            case ("watch", int(r)):
-                return f"replica {r} is told: {_gist(nodes.changes[self.queues.items[row[self.watches + r]][0]])}"
-            case ("orphan", int(r)):
-                request = nodes.requests[self.queues.items[row[self.orphans + r]][0]]
-                return f"the store serves dead replica {r}: {_gist(request)}"
-            case ("expire" | "lapse", r, life):
-                return f"the lease of {r}.{life} ends"
-            case ("reset", int(i)):
-                return f"{self.places[i]} learns that a connection is reset: {self.queues.items[row[self.resets + i]][0]}"
-        return f"replica {move[1]}: {kind}"
-
-
-def _gist(thing: object) -> str:
-    """A message, request, answer or change in short."""
-    name = type(thing).__name__
-    match thing:
-        case s.Cas() | s.HeadChanged() | s.CasDone() | s.View():
-            head = thing.head
-            if head is None:
-                return f"{name} (empty)"
-            taken = f"taken={thing.taken}, now " if isinstance(thing, s.CasDone) else ""
-            return (
-                f"{name} {taken}v{head.version} round {head.round} {head.status.name.lower()}, chain ends with "
-                f"step {head.end.step} of round {head.end.round}, by {head.by}"
-            )
-        case s.Put() | s.RecordChanged():
-            r = thing.record
-            return (
-                f"{name} {r.member}: holds step {r.held.step}, as of {r.as_of}, round {r.round} "
-                f"{r.stance.name.lower()}{', ready' if r.ready else ''}"
-            )
-        case e.Event():
-            return str(thing)
-    values = [(f, getattr(thing, f, None)) for f in SHOWN]
-    return " ".join([name, *(f"{f}={value}" for f, value in values if value is not None)])

@@ -1,13 +1,15 @@
 """Canonical keys of protocol objects: equal keys mean that nothing later can tell the two apart.
 
-A key is the msgpack of everything that an object holds, found by walking its slots. What is left out cannot
-influence what the protocol does, only what it says to people:
+A key is the msgpack of all that an object holds, found by walking its slots, private ones as well: this is
+the one place (with ``nodes.py``) that looks behind the public face of the protocol. What is left out
+cannot influence what the protocol does, only what it says to people:
 
-* ``_config`` and ``geometry``, which are the same for all or follow from the task beside them; ``stale``, a count;
-* the reason in an ``ErrorReport``: no code looks at it but to print it;
-* the order of the sets and of the table of records, which the protocol sorts or takes a minimum of;
-* at a leader: notices of rounds before the newest head it has seen. They are only ever compared for
-  equality with, or being at least, the round of a head, and heads only move forward.
+* ``_config`` and ``geometry``, which are the same for all or follow from the task beside them
+* ``stale``, a count of messages without effect
+* the reason in an ``ErrorReport``: no code looks at it but to print it
+* the order of sets and of the table of records, which the protocol sorts or takes a minimum of
+* at a leader: notices of rounds before the newest head that it has seen. They are only ever compared for
+  equality with, or being at least, the round of a head, and heads only move forward
 """
 
 from __future__ import annotations

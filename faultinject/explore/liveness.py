@@ -1,9 +1,10 @@
 """From a state, a fair continuation without further faults: it must come to a commit by all replicas.
 
-Everything under way is delivered, round robin, before devices finish: a job whose messages never catch up with its
-steps would not be the job's fault. From time to time and when nothing is left, those who wait learn that connections are
-reset, leases of the dead end, what the dead still had under way is lost, their launchers start them again, and at
-last time passes: timers fire. A job that comes to rest for good, or runs on without such a commit, is stuck.
+Everything under way is delivered, round robin, before devices finish: a job whose messages never catch up
+with its steps would not be the job's fault. From time to time, and when nothing is left, those who wait learn
+that connections are reset, leases of the dead end, what the dead still had under way is lost, and launchers
+start them again. When nothing is left at all, time passes: timers fire. A job that comes to rest for good, or
+runs on without such a commit, is stuck.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from emulator.register import Register
 from emulator.world import Action, World
-from ftruntime.protocol import store as s
 from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.head import Fate, Head, Status
 from ftruntime.protocol.ids import Lineage, MemberId, Replica
@@ -77,7 +76,8 @@ class Registers:
         before, after = self.table[number].head, world.register.head
         changes = tuple(self._nodes.changes.number(c) for c in world.watches[replica])
         wrong: list[str] = []
-        committed, cut = False, ()
+        committed = False
+        cut: tuple[Lineage, ...] = ()
         if before is not None and after is not None and before is not after:
             committed = len(after.chain) > len(before.chain) or after.end.step > before.end.step
             cut = tuple(c.lineage for c in before.chain if c.step > after.end.step)

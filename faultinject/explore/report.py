@@ -57,7 +57,8 @@ class Report(msgspec.Struct, frozen=True):
         end = "complete for its bounds" if self.complete else "NOT complete"
         lines = [
             f"{self.states} states, {self.transitions} transitions, depth {self.depth}: {end}",
-            f"{self.beyond} beyond the bound, {self.at_rest} at rest, {self.continued} continued to a commit by all",
+            f"{self.beyond} beyond the bound, {self.at_rest} at rest",
+            f"{self.continued} continued to a commit by all replicas",
             f"{self.nodes} states of single ranks, {self.steps} steps of the protocol",
             f"{self.seconds:.1f} s, {self.states_per_second:.0f} states/s",
         ]

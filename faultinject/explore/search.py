@@ -1,7 +1,7 @@
 """The search itself: breadth first, so the first violation found has a shortest path.
 
-Two states are one if their rows are equal; rows are kept as 16-byte digests. The path to a state is found by going
-back over who was reached from where.
+Two states are one if their rows are equal; rows are kept as 16-byte digests. The path to a state is found by
+going back over who was reached from where.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from .bounds import Bounds
 from .job import Job, Move, Row
+from .labels import label
 from .liveness import Liveness
 from .report import Report, Violation
 from .starts import start_world
@@ -115,7 +116,7 @@ class Search:
         """The path in words; what follows ``explored`` moves is a continuation without faults."""
         row, lines = self.start, []
         for i, move in enumerate(moves):
-            lines.append(self.job.label(row, move))
+            lines.append(label(self.job, row, move))
             row, _ = self.job.do(row, move, free=i >= explored)
         return lines
 

@@ -1,8 +1,8 @@
-"""Numbers for things: equal things get equal numbers, so a state of a whole job is a row of small integers."""
+"""Numbers for things: equal things get equal numbers, so the state of a job is a row of small integers."""
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .keys import key
 
@@ -38,12 +38,12 @@ class Queues:
     """Numbers for tuples of hashable items, 0 being the empty one; push and pop are looked up."""
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[object, ...], int] = {(): 0}
-        self.items: list[tuple[object, ...]] = [()]
+        self._numbers: dict[tuple[Any, ...], int] = {(): 0}
+        self.items: list[tuple[Any, ...]] = [()]
         self._pushed: dict[tuple[int, object], int] = {}
         self._rest: dict[int, int] = {}
 
-    def number(self, items: tuple[object, ...]) -> int:
+    def number(self, items: tuple[Any, ...]) -> int:
         found = self._numbers.get(items)
         if found is None:
             found = self._numbers[items] = len(self.items)

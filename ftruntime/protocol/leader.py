@@ -227,7 +227,7 @@ class Leader:
                 out.append(Note("fetched", self._begun, f"step {target.step}"))
             else:
                 self._accused = answer.accused
-                if self._restoring:
+                if self._restoring and self._restoring not in self._unreadable:
                     self._unreadable = (*self._unreadable, self._restoring)
                 self._stop_fetch(answer.reason, out)
         self._reconcile(out)
@@ -492,7 +492,8 @@ class Leader:
     def _catch_up(self, head: Head, plan: Plan, catcher: Catcher, out: list[Effect]) -> None:
         """Hold what this round reduces, and fetch what the plan says if there is no way without."""
         way, fetch = self.way, catcher.fetch
-        going = way.target is None and not way.gap(head, self.held.lineage)
+        # What is staged is being installed: to stop it for another fetch would tear it (!).
+        going = (way.target is None or way.staged) and not way.gap(head, self.held.lineage)
         if plan.kind is Kind.TRAIN:
             way.begin(plan)
         if fetch is None or fetch.lineage == self.held.lineage or going:

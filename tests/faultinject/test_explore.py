@@ -160,7 +160,7 @@ def _drop_without_seal(monkeypatch):
 
 
 def _commit_retried_with_the_new_round(monkeypatch):
-    """Schedule 16's rule is broken: a failed compare-and-set is tried again with the round that is open now."""
+    """Schedule 16's rule is broken: a failed compare-and-set is tried again with the open round."""
     answered = Session.answered
 
     def retry(self, number, answer, out):

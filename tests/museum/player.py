@@ -181,7 +181,7 @@ class Player:
         if not moves:
             return False
         first = min(self._rank(a) for a in moves)
-        action = min((a for a in moves if self._rank(a) == first), key=lambda a: self._turns.get(a[:4], 0))
+        action = min((a for a in moves if self._rank(a) <= first), key=lambda a: self._turns.get(a[:4], 0))
         self._clock += 1
         self._turns[action[:4]] = self._clock
         self.world.do(action)
@@ -191,8 +191,15 @@ class Player:
     def _rank(self, action: Action) -> int:
         """A backward pass takes longer than anything but a time-out, or a lone replica would outrun taps."""
         if action.kind == "timer":
-            return 1 if action.name in LOOKS else 2
-        return 1 if action.kind == "device" and isinstance(self._first(action), BucketReady) else 0
+            return 1 if action.name in LOOKS or not self._computing() else 2
+        return 1 if self._is_compute(action) else 0
+
+    def _is_compute(self, action: Action) -> bool:
+        return action.kind == "device" and isinstance(self._first(action), BucketReady)
+
+    def _computing(self) -> bool:
+        """Whether anyone's backward pass is under way: while it is, nobody runs out of time."""
+        return any(isinstance(event, BucketReady) for d in self.world.devices.values() for event in d.pending)
 
     def _stands(self, action: Action) -> bool:
         held = self._held.get((action.kind, action.at, action.to))

@@ -256,19 +256,22 @@ FETCHING = Catcher(life(2), target(CONFIG, 1), lives(0))
 
 
 @pytest.mark.parametrize(
-    ("catchers", "step", "fruitless"),
+    ("catchers", "holders", "behind", "fruitless"),
     [
-        ((), 0, 0),
-        ((FETCHING,), 0, 2),
-        ((FETCHING,), 1, 0),
+        ((FETCHING,), (0,), (2,), 2),  # a whole round's time brought nobody nearer
+        ((), (0,), (), 0),  # there is nobody to bring nearer
+        ((), (0,), (2,), 1),  # somebody new to catch up
+        ((FETCHING,), (0, 2), (), 1),  # it came level, and they are still too few
+        ((FETCHING,), (0,), (), 1),  # it has gone
+        ((FETCHING,), (0, 1, 2), (), 0),  # they train
     ],
-    ids=["nobody to catch up", "nobody came level", "one came level"],
 )
-def test_fruitless_rounds_are_counted(catchers, step, fruitless):
+def test_fruitless_rounds_are_counted(catchers, holders, behind, fruitless):
     config = job(min_replicas=3, catch_up={"window": 4, "fruitless": 9})
     head = head_of(config, catch_up_plan(config, 1, catchers), fruitless=1)
-    members = said(word(config, life(0), 1, head.round), word(config, life(2), step, head.round))
-    assert ended(head, CLOSE, members, config=config).fruitless == fruitless
+    records = [word(config, life(r), 1, head.round) for r in holders]
+    records += [word(config, life(r), 0, head.round) for r in behind]
+    assert ended(head, CLOSE, said(*records), config=config).fruitless == fruitless
 
 
 def test_a_round_of_training_is_not_fruitless():
@@ -353,6 +356,10 @@ def test_a_restore_needs_no_holder_however_long_it_takes():
     head = head_of(CONFIG, catch_up_plan(CONFIG, 2, (Catcher(life(2), target(CONFIG, 2)),), restore="step-2"))
     new = ended(head, CLOSE, said(word(CONFIG, life(2), 0, head.round)), by=life(2))
     assert (new.status, new.plan.kind) == (Status.RUNNING, Kind.CATCH_UP)
+    gone = word(CONFIG, life(2), 0, head.round, unreadable=("step-2",))
+    assert ended(head, CLOSE, said(gone), by=life(2)).status is Status.RECOVERING, "unless it cannot be read"
+    other = word(CONFIG, life(2), 0, head.round, unreadable=("step-1",))
+    assert ended(head, CLOSE, said(other), by=life(2)).status is Status.RUNNING
 
 
 # -- holders that no peer reaches --------------------------------------------------------------

@@ -128,6 +128,18 @@ def test_without_training_it_fetches_and_holds_nothing():
     assert c.first[0][-1] == m.StartFetch(1, 2, "L2", lives(0), "")
 
 
+def test_a_checkpoint_that_cannot_be_restored_is_named_in_the_record():
+    entry = Catcher(life(2), target(CONFIG, 2))
+    plan = catch_up_plan(CONFIG, 2, (entry,), restore="step-2")
+    c = Chair(CONFIG, head_of(CONFIG, plan, checkpoints=(stored(CONFIG, 2),)), step=0, replica=2)
+    assert c.leader.session.said.unreadable == ()
+    c.fetched(1, ok=False, reason="no such file")
+    assert [r.unreadable for r in c.puts()] == [("step-2",)]
+    c.see(closed(head_of(CONFIG, plan, checkpoints=(stored(CONFIG, 2),))))
+    c.fetched(2, ok=False, reason="no such file")
+    assert c.leader.session.said.unreadable == ("step-2",), "once, however often it fails"
+
+
 @pytest.mark.parametrize(("step", "source"), [(2, "step-2"), (0, "initial")])
 def test_without_a_donor_it_restores(step, source):
     entry = Catcher(life(2), target(CONFIG, step))
@@ -174,7 +186,48 @@ def test_level_it_goes_on_by_what_it_holds():
     assert orders(c) == [(4, APPLY, (7.0,))]
     c.done()
     assert where(c) == (3, "L3")
-    assert [type(x) for x in c.down] == [m.Begin], "the next plan comes after the outcome"
+
+
+def test_while_its_ranks_apply_they_hold_the_next_round():
+    """A way that leads to the end must not get a gap because applying takes long."""
+    c, head = catcher(step=2)
+    c.yes(4)
+    head = goes_on(head)
+    c.see(head)
+    assert [type(x) for x in c.down] == [m.Outcome, m.Begin]
+    c.yes(5)
+    head = goes_on(head)
+    c.see(head)
+    assert [type(x) for x in c.down] == [m.Begin], "one order at a time"
+    c.done()
+    assert orders(c) == [(5, APPLY, (7.0,))]
+
+
+def test_a_contribution_waits_for_the_state_that_it_starts_from():
+    c, head = catcher(step=2)
+    c.yes(4)
+    c.see(joins(head))
+    assert [type(x) for x in c.down] == [m.Outcome]
+    c.done()
+    assert [type(x) for x in c.down] == [m.Begin] and c.run.round == 5
+
+
+@pytest.mark.parametrize("installing", [False, True])
+def test_what_is_staged_is_a_way_and_needs_no_other_fetch(installing):
+    """The next plan names a newer state, while the ranks install: to stop them there would tear it."""
+    c, head = catcher()
+    c.yes(4)
+    newer = goes_on(head, 3)
+    if installing:
+        c.fetched(1)
+        c.see(newer)
+        assert c.asked(m.StartFetch) == c.asked(m.StopFetch) == []
+    else:
+        c.see(newer)
+        assert c.asked(m.StartFetch) == [m.StartFetch(2, 3, "L3", PAIR, "")]
+        return
+    c.done()
+    assert where(c) == (2, "L2") and orders(c) == [(4, APPLY, (7.0,))]
 
 
 def test_while_its_ranks_still_receive_a_committed_round_it_waits():

@@ -345,11 +345,22 @@ def test_a_contribution_comes_from_the_base_alone():
 
 def test_a_plan_comes_after_the_outcome_before_it():
     floor = ready_to_apply()
-    with pytest.raises(AssertionError, match="after the outcome before it"):
+    with pytest.raises(AssertionError, match="only holding goes on while the state changes"):
         floor.begin(train_plan(ALONE, 1, lives(0)))
     floor.applied(2)
-    with pytest.raises(AssertionError, match="after the outcome before it"):
+    with pytest.raises(AssertionError, match="plans come in order"):
         floor.begin(train_plan(ALONE, 1, lives(0), round=2))
+
+
+def test_holding_goes_on_while_the_state_changes():
+    floor = tapped()
+    floor.buckets(2, A, B)
+    floor.measure(2)
+    outcome(floor, APPLY, replica=2)
+    floor.begin(train_plan(PAIR, 1, lives(0, 1), LEARNER), 2)
+    assert floor.done(Hold, C)[-1].plan.round == 3
+    floor.applied(2, C)
+    assert floor.ranks[C].step == 1 and list(floor.ranks[C].shares) == [3]
 
 
 # -- serving after applying --------------------------------------------------------------------

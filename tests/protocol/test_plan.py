@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftruntime.protocol.ledger import SampleRange
-from ftruntime.protocol.plan import Catcher, Plan, lineage_after, lineage_root
+from ftruntime.protocol.plan import Catcher, Durations, Kind, Plan, lineage_after, lineage_root
 from ftruntime.protocol.planner import make_plan
 
 from .builders import base, everyone, head_at, job, life, lives, said, target, train_plan
@@ -85,6 +85,24 @@ def test_what_a_donor_keeps_frozen():
     assert plan.frozen_by(life(0)) == {"L2", "L3"}
     assert plan.frozen_by(life(2)) == {"L2"}
     assert plan.frozen_by(life(1)) == plan.frozen_by(life(0, 2)) == set()
+
+
+def test_the_gist_is_what_anyone_does():
+    plan = train_plan(CONFIG, 3, lives(0, 1), CATCHERS[:1])
+
+    def other(**changes):
+        return msgspec.structs.replace(plan, **changes).gist()
+
+    same = {"round": 99, "reason": "another", "durations": Durations(1.0)}
+    assert all(other(**{key: value}) == plan.gist() for key, value in same.items())
+    differ = {
+        "kind": Kind.CATCH_UP,
+        "base": base(CONFIG, 2),
+        "contributors": lives(0, 2),
+        "catchers": (),
+        "restore": "step-3",
+    }
+    assert all(other(**{key: value}) != plan.gist() for key, value in differ.items())
 
 
 def test_a_plan_survives_its_encoding():

@@ -272,6 +272,25 @@ def test_only_contributors_are_donors_while_there_is_training():
     assert set(plan.catcher(life(3)).donors) == set(lives(0, 1))
 
 
+@pytest.mark.parametrize(
+    ("last", "stance", "round", "tap"),
+    [
+        (None, Stance.RUNNING, 8, 0),  # spread by replica
+        (1, Stance.RUNNING, 8, 1),  # it serves, so it stays
+        (1, Stance.NO, 8, 2),  # the catcher missed the round: another one
+        (2, Stance.NO, 8, 0),
+        (1, Stance.NO, 7, 1),  # an older no
+        (4, Stance.RUNNING, 8, 0),  # it contributes no more
+    ],
+)
+def test_a_tap_stays_as_long_as_it_serves(last, stance, round, tap):
+    catchers = () if last is None else (Catcher(life(3), NEW, (), life(last)),)
+    head = head_of(CONFIG, train_plan(CONFIG, STEP, lives(0, 1, 2), catchers))
+    record = word(CONFIG, life(3), 1, round, stance=stance)
+    plan = planned((0, 1, 2), [record], head=head)
+    assert plan.catcher(life(3)).tap == life(tap)
+
+
 # -- restore -----------------------------------------------------------------------------------
 
 

@@ -146,6 +146,14 @@ def test_a_checkpoint_of_a_branch_that_was_cut_is_no_target():
     assert recovered(promise(life(0), 1), head=after(HEAD, checkpoints=(wrong,))).end.step == 1
 
 
+def test_a_checkpoint_that_a_live_member_could_not_read_is_no_target():
+    head = after(HEAD, checkpoints=(stored(CONFIG, 2), stored(CONFIG, 3)))
+    broken = promise(life(0), 0, unreadable=("step-3",))
+    assert recovered(broken, head=head).plan.restore == "step-2"
+    gone = recovered(promise(life(1), 0), broken, leased=lives(1), head=head)
+    assert gone.plan.restore == "step-3", "the word of a member that has gone counts no more"
+
+
 def test_a_cut_deletes_later_checkpoints_and_counts_anew():
     wrong = msgspec.structs.replace(stored(CONFIG, 3), lineage="cut off")
     head = after(HEAD, checkpoints=(stored(CONFIG, 1), wrong), closes=4, fruitless=1)
