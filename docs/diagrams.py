@@ -285,7 +285,7 @@ def run(command: str) -> str:
                 text=True,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"},
             )
-            shown.append(done.stdout + done.stderr)
+            shown.append(done.stderr + done.stdout)  # progress comes before the result
     lines = [line.rstrip() for line in "".join(shown).splitlines()]
     return "\n".join(["```text", *lines, "```"])
 

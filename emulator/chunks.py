@@ -144,6 +144,17 @@ class Exchange:
             self._finish(data)
         return data
 
+    def finish_bucket(self, bucket: int, total: int) -> None:
+        """All chunks of ``bucket`` are finished here, and sum to ``total``: what taking each would leave."""
+        for chunk in self._layout.finished:
+            if chunk[0] == bucket:
+                self._finish(total * chunk[1] & MASK)
+
+    @property
+    def gradients(self) -> Sequence[int]:
+        """The own gradients, per bucket."""
+        return self._grads
+
     def park(self, number: int, data: int) -> None:
         """Keep produced chunk ``number`` in its send slot, until there is credit."""
         self._slots[number] = data

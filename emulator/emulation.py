@@ -20,6 +20,7 @@ from ftruntime.protocol.ledger import SampleRange
 from ftruntime.protocol.plan import lineage_root
 from ftruntime.seams import Corpus
 
+from .alike import Alike
 from .compute import ComputeConfig, ComputeModel
 from .corpus import LOCALES, FakerCorpus
 from .device import FingerprintDevice, Shared
@@ -59,7 +60,11 @@ class Emulation:
         self.log = log
         network = NetworkConfig(buildings=min(12, self.config.replicas))
         self.network = Network(self.config.replicas, self.config.ranks_per_replica, network)
-        self.lanes = [self.kernel.lane() for _ in range(self.config.ranks_per_replica)]
+        self.lanes = [self.kernel.lane(position) for position in range(self.config.ranks_per_replica)]
+        self.recording: list[tuple[Replica, float]] | None = None  # who measured when, for ``Alike``
+        self.alike = Alike(self)
+        if settings.fidelity == "fingerprint":
+            self.kernel.runner = self.alike.run
         self.kernel.careful = self._careful
         self.reset_after_s = network.reset_after_s
         self.store = EmulatedStore(self.kernel, StoreConfig(), self._store_log)
@@ -77,6 +82,7 @@ class Emulation:
         self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
         self._storage: dict[str, dict[Position, tuple[Any, int]]] = {}
         self._recorded: frozenset[str] = frozenset()
+        self._newest = (0, 0)  # (epoch, version) of the newest head that was seen
         self._productive = 0.0
         self._spans = Spans(on_span)
         self.launcher = Launcher(self)
@@ -149,7 +155,9 @@ class Emulation:
             self._spans.end_all(replica, now)
             self._log_resources(replica, now)
         self.log(["last_fault", min(now, self._injector.last_ended)])
-        self.log(["end", now, [self._standing(r) for r in range(self.config.replicas) if self._leader(r)], reason])
+        self.log(
+            ["end", now, [self._standing(r) for r in range(self.config.replicas) if self._leader(r)], reason]
+        )
 
     def _leader(self, replica: Replica) -> Process | None:
         return self.processes.get((replica, 0))
@@ -157,7 +165,9 @@ class Emulation:
     def _standing(self, replica: Replica) -> list[object]:
         process = self.processes[replica, 0]
         member = process.rank.member
-        healthy = process.alive and not process.stuck and process.backlog is None and member.me.incarnation > 0
+        healthy = (
+            process.alive and not process.stuck and process.backlog is None and member.me.incarnation > 0
+        )
         return [replica, member.me.incarnation, member.step, member.lineage, healthy]
 
     def _meta(self) -> dict[str, object]:
@@ -233,7 +243,9 @@ class Emulation:
 
     def _tokens(self, ranges: tuple[SampleRange, ...]) -> bytes:
         return b"".join(
-            self._corpus.tokens(r.stream, index) for r in ranges for index in range(r.start, r.start + r.count)
+            self._corpus.tokens(r.stream, index)
+            for r in ranges
+            for index in range(r.start, r.start + r.count)
         )
 
     def save(self, name: str, position: Position, device: FingerprintDevice) -> None:
@@ -262,6 +274,10 @@ class Emulation:
 
     def noted(self, process: Process, note: f.Note, now: float) -> None:
         """A leader says where it is: for spans, states, and faults that wait for a phase."""
+        if note.what == "registered":
+            self._log_start(process, now)
+        if not process.leads:
+            return  # of replicas that were taken for dead
         replica = process.address[0]
         NOTED.get(note.what, Emulation._nothing)(self, replica, note, now)
         if note.what in PHASES:
@@ -271,12 +287,14 @@ class Emulation:
     def _nothing(self, replica: Replica, note: f.Note, now: float) -> None:
         """A note for people only."""
 
-    def _registered(self, replica: Replica, note: f.Note, now: float) -> None:
-        life = self.processes[replica, 0].member.incarnation
+    def _log_start(self, leader: Process, now: float) -> None:
+        replica, life = leader.address[0], leader.member.incarnation
         self.log(["start", now, replica, life, "first" if life == 1 else "restarted"])
-        for position in range(self.config.ranks_per_replica):
-            device = self.processes[replica, position].device
+        for position, process in enumerate(leader.mates):
+            device = process.device
             self.log(["initial", now, replica, life, position, device.step, device.lineage, device.digest()])
+
+    def _registered(self, replica: Replica, note: f.Note, now: float) -> None:
         self._spans.end(replica, "restart", now)
         self._spans.begin(replica, "warm-up", now)
         self._spans.begin(replica, "catch-up", now)
@@ -285,9 +303,8 @@ class Emulation:
         self._spans.end(replica, "warm-up", now)
 
     def _begun(self, replica: Replica, note: f.Note, now: float) -> None:
-        head = self.store.head
         leader = self.processes[replica, 0].rank.leader
-        assert head is not None and leader is not None
+        assert leader is not None
         self._spans.end(replica, "commit", now)
         if leader.run is not None:
             self.launcher.states[replica] = "up"
@@ -344,8 +361,9 @@ class Emulation:
 
     def _look_at_checkpoints(self, now: float) -> None:
         head: Head | None = self.store.head
-        if head is None or not head.checkpoints:
-            return
+        if head is None or head.known < self._newest:
+            return  # a store that lost heads says nothing about what storage should keep
+        self._newest = head.known
         for checkpoint in head.checkpoints:
             if checkpoint.name not in self._recorded:
                 shards = self._storage[checkpoint.name]
@@ -357,7 +375,8 @@ class Emulation:
 
     def _older(self, name: str, head: Head) -> bool:
         """Storage keeps what is on record, and what may still come on record."""
-        return int(name.split("-")[1]) < head.checkpoints[0].step
+        oldest = head.checkpoints[0].step if head.checkpoints else 0
+        return int(name.split("-")[1]) < oldest
 
     def _log_resources(self, replica: Replica, now: float) -> None:
         process = self._leader(replica)

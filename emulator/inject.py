@@ -127,9 +127,7 @@ class Injector:
 
     def replica_lost_for_ever(self, fault: v.ReplicaLostForEver, now: float) -> None:
         if self._targets(fault):
-            self._job.log(
-                ["crash", now, *self._life(fault.replica), 0, fault.cause or "lost for ever"]
-            )
+            self._job.log(["crash", now, *self._life(fault.replica), 0, fault.cause or "lost for ever"])
         self._job.launcher.lose(fault.replica, now)
 
     def _life(self, replica: int) -> tuple[int, int]:

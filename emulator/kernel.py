@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 import heapq
 import math
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,10 +40,11 @@ class Lane:
     ranks of a ring stay in the processor's cache, where a wave over all ranks would not.
     """
 
-    __slots__ = ("_due", "_kernel", "_times", "awake")
+    __slots__ = ("_due", "_kernel", "_times", "awake", "number")
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, number: int) -> None:
         self._kernel = kernel
+        self.number = number
         self.awake = False  # listed by the kernel among the lanes that have something to do
         self._due: dict[float, list[Any]] = {}
         self._times: list[float] = []
@@ -52,7 +54,9 @@ class Lane:
         due = self._due.get(time)
         if due is None:
             if not time >= self._kernel.now:
-                raise KernelError(f"an event at {time!r} s cannot be scheduled: it is {self._kernel.now!r} s already")
+                raise KernelError(
+                    f"an event at {time!r} s cannot be scheduled: it is {self._kernel.now!r} s already"
+                )
             if time == math.inf:
                 return
             due = self._due[time] = []
@@ -69,11 +73,21 @@ class Lane:
     def pending(self) -> int:
         return sum(len(due) for due in self._due.values()) >> 1
 
+    def due(self) -> list[tuple[float, list[Any]]]:
+        """What is due, by time: (time, [handler, event, handler, event, ...])."""
+        return sorted(self._due.items(), key=operator.itemgetter(0))
+
+    def replace(self, due: list[tuple[float, list[Any]]]) -> None:
+        """Let exactly this be due."""
+        self._due = dict(due)
+        self._times = [time for time, _ in due]
+
     def run(self) -> int:
-        """Run what is due before the kernel's ``limit``, which sinks as events outside lanes are made.
-        Returns how many events ran."""
+        """Run what is due before the kernel's ``limit``, but no further than the instant at which something
+        outside the lane was scheduled: it may come back to a rank of the lane. Returns how many events ran."""
         kernel, times, count = self._kernel, self._times, 0
-        while times and times[0] < kernel.limit:
+        kernel.left_lane = False
+        while times and times[0] < kernel.limit and not kernel.left_lane:
             time = heapq.heappop(times)
             kernel.now = time
             due = self._due.pop(time)
@@ -91,19 +105,22 @@ class Kernel:
     now:      time of the event that runs, or of the last one that ran
     events:   how many events have run
     careful:  while it says True, lanes do not run ahead of each other: something may make them differ
+    runner:   runs lanes that may run ahead, returns how many events that were (``alike.py``)
     limit:    before which lanes may run now
     """
 
     __slots__ = (
         "_awake", "_due", "_first", "_generations", "_instant", "_stopped", "_times", "careful", "events",
-        "limit", "now",
+        "left_lane", "limit", "now", "runner",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.now = 0.0
         self.events = 0
         self.limit = math.inf
+        self.left_lane = False  # whether something outside lanes was scheduled since a lane began to run
         self.careful: Callable[[], bool] = bool
+        self.runner: Callable[[list[Lane], float], int] = self.run_each
         self._due: dict[float, list[Any]] = {}
         self._times: list[float] = []
         self._awake: list[Lane] = []
@@ -112,9 +129,9 @@ class Kernel:
         self._generations = 0
         self._instant = -1.0
 
-    def lane(self) -> Lane:
+    def lane(self, number: int) -> Lane:
         """A lane of its own, with nothing due."""
-        return Lane(self)
+        return Lane(self, number)
 
     def lane_opened(self, lane: Lane, time: float) -> None:
         """``lane`` has something due at ``time``, where it had nothing before."""
@@ -135,6 +152,7 @@ class Kernel:
             due = self._open(time)
         due.append(handler)
         due.append(event)
+        self.left_lane = True
 
     def _open(self, time: float) -> list[Any]:
         if not time >= self.now:
@@ -144,8 +162,6 @@ class Kernel:
         due: list[Any] = []
         self._due[time] = due
         heapq.heappush(self._times, time)
-        if time < self.limit:
-            self.limit = time
         return due
 
     def run(self, until: float = math.inf) -> None:
@@ -174,22 +190,30 @@ class Kernel:
     def _run_lanes(self, limit: float) -> None:
         """Let each lane run before ``limit``.
 
-        A lane runs ahead of the others, which is sound while what it makes outside of lanes (a vote) makes
-        nothing happen to other lanes before they come to the same point. When that is not certain
-        (``careful``) all lanes run instant by instant.
+        A lane runs ahead of the others, and of what lanes make outside of them, up to the next event that was
+        there before. That is sound while nothing that comes of those can touch a ring before it has come as
+        far by itself: a vote of yes does nothing before all have voted. When a no is possible without a
+        timer, while links fail (``careful``), all lanes run instant by instant.
         """
         first, lanes = self._first, self._awake
         self._first, self._awake = math.inf, []
-        self.limit = math.nextafter(first, math.inf) if self.careful() else limit
-        for lane in lanes:
-            self.now = first
-            self.events += lane.run()
+        careful = self.careful()
+        self.limit = math.nextafter(first, math.inf) if careful else limit
+        self.events += (self.run_each if careful else self.runner)(lanes, first)
         for lane in lanes:
             lane.awake = lane.next_time < math.inf
             if lane.awake:
                 self._awake.append(lane)
                 self._first = min(self._first, lane.next_time)
         self.now, self.limit = first, math.inf
+
+    def run_each(self, lanes: list[Lane], first: float) -> int:
+        """One lane after the other."""
+        count = 0
+        for lane in lanes:
+            self.now = first
+            count += lane.run()
+        return count
 
     def _count_generation(self, time: float) -> None:
         if time != self._instant:
@@ -208,8 +232,12 @@ class Kernel:
     @property
     def pending(self) -> int:
         """How many events are scheduled and have not run; costs one look at each distinct time."""
-        outside = sum(len(due) for due in self._due.values()) >> 1
-        return outside + sum(lane.pending for lane in self._awake)
+        return self.outside + sum(lane.pending for lane in self._awake)
+
+    @property
+    def outside(self) -> int:
+        """How many events outside lanes are scheduled and have not run."""
+        return sum(len(due) for due in self._due.values()) >> 1
 
     @property
     def next_time(self) -> float:

@@ -58,11 +58,15 @@ class Launcher:
         self.lives[replica] += 1
         self.states[replica] = "catching up"
         self._started[replica] = now
+        mates: list[Process] = []
         for position in range(config.ranks_per_replica):
             address = (replica, position)
             rank = Rank(config, replica, position, f"{replica}/{life}", life)
-            job.processes[address] = Process(job, rank, job.make_device(replica, position), address)
-        leader = job.processes[replica, 0]
+            process = Process(job, rank, job.make_device(replica, position), address)
+            process.mates = mates
+            mates.append(process)
+            job.processes[address] = process
+        leader = mates[0]
         job.store.watch(replica, leader.watched)
         leader.handle(e.Started(), now)
 
@@ -174,6 +178,8 @@ class Launcher:
             self._job.processes.pop((replica, position))
             for position in range(self._job.config.ranks_per_replica)
         ]
+        processes[0].leads = False
+        self._job.down(replica, self._job.kernel.now)
         self._restart_later(replica, self._job.kernel.now)
         return processes
 

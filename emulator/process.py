@@ -84,18 +84,21 @@ class RingBuffers:
 class Process:
     """A rank's process. ``alive`` until it crashes or is ended; ``stuck``: it hangs, and hears nothing.
 
-    sent: messages sent, for the report
+    leads: what it does is what its replica does: at position 0, and not taken for dead
+    mates: the processes of its life of the replica, by position
+    sent:  messages sent, for the report
     """
 
     __slots__ = (
         "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler", "hear_chunk", "host_free",
-        "job", "lane", "leads", "pending", "rank", "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped",
+        "job", "lane", "leads", "mates", "pending", "rank", "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped",
     )  # fmt: skip
 
     def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
         self.job, self.rank, self.device, self.address = job, rank, device, address
         self.alive, self.stuck, self.stall = True, False, False
         self.leads = address[1] == 0
+        self.mates: list[Process] = []
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
         self.step, self.hear_chunk = rank.step, rank.chunk
@@ -210,6 +213,13 @@ class Process:
 
     # -- talk ------------------------------------------------------------------------------------
 
+    def _process_at(self, address: Address) -> Process | None:
+        """Who is reached at ``address``. Ranks of a replica are connected for one life: a zombie never
+        reaches its successor's ranks."""
+        if address[0] == self.address[0]:
+            return self.mates[address[1]]
+        return self.job.processes.get(address)
+
     def post(self, effect: f.Post, now: float) -> None:
         """The hot path: reduce and forward one chunk."""
         buffers = self.rings[effect.round]
@@ -273,7 +283,7 @@ class Process:
         if arrival == math.inf:
             self._link_failed(to, getattr(message, "round", -1), now)
             return
-        target = job.processes.get(to)
+        target = self._process_at(to)
         if target is not None:
             bound = target.handler if handler is Process.handle else handler.__get__(target)
             at = self.lane.at if type(message) in RING else job.kernel.at
@@ -309,9 +319,7 @@ class Process:
         fields = (effect.lineage, effect.index, self.member.replica, self.member.incarnation)
         message = m.RangeData(*fields, True, data)
         self.host_free = max(now, self.host_free) + self.device.range_bytes / self.job.host_bps
-        self._transmit(
-            effect.to, message, CONTROL_BYTES, now, Process.on_range, extra=self.host_free - now
-        )
+        self._transmit(effect.to, message, CONTROL_BYTES, now, Process.on_range, extra=self.host_free - now)
 
     def reconnect(self, effect: f.Reconnect, now: float) -> None:
         up = self.job.network.connected(self.address, (effect.peer, self.address[1]), now)
@@ -331,9 +339,7 @@ class Process:
     def launch(self, effect: f.Launch, now: float) -> None:
         plan, task = effect.plan, effect.task
         try:
-            launched = self.device.launch(
-                task.ranges, self.job.read(task.ranges), effect.reuse, now
-            )
+            launched = self.device.launch(task.ranges, self.job.read(task.ranges), effect.reuse, now)
             self._open_ring(plan, task, zeros=False)
         except OutOfMemory as error:
             self._die(f"{error}", now)
@@ -372,7 +378,7 @@ class Process:
         tapped = bool(task.learners)
         exchange = self.device.exchange(plan.round, shape, task.index, tapped=tapped, zeros=zeros)
         assert task.left is not None and task.right is not None
-        right = self.job.processes.get((task.right.replica, self.address[1]))
+        right = self._process_at((task.right.replica, self.address[1]))
         self.rings[plan.round] = RingBuffers(self, exchange, shape, task.index, task.left.replica, right)
 
     def _shape(self, task: Task) -> Geometry:
@@ -393,6 +399,8 @@ class Process:
     def measure(self, effect: f.Measure, now: float) -> None:
         if self.leads:
             self.job.reduced(self.address[0], effect.round, now)
+        if self.job.recording is not None:
+            self.job.recording.append((self.address[0], now))
         scalars = self.device.measure(effect.round)
         self.job.kernel.at(now, self.handler, e.Measured(effect.round, scalars))
 
@@ -403,9 +411,7 @@ class Process:
         contributing = member in plan.contributors
         base = [device.lineage, device.digest()]
         reduced = device.reduced_for_log(plan.round)
-        done = device.apply(
-            plan.round, plan.lineage_after, plan.divisor, plan.lr_factor, effect.scalars, now
-        )
+        done = device.apply(plan.round, plan.lineage_after, plan.divisor, plan.lr_factor, effect.scalars, now)
         head = ["applied", now, member.replica, member.incarnation, self.address[1], plan.round, contributing]
         after = [device.step, device.lineage, device.digest()]
         numbers = [list(effect.scalars), plan.divisor, plan.lr_factor]

@@ -1,4 +1,4 @@
-"""Settings of every test: hypothesis keeps no time, since machines that share their cores have none to give."""
+"""Settings of every test: hypothesis keeps no time, since a busy machine has none to give."""
 
 from __future__ import annotations
 

@@ -193,7 +193,10 @@ class Nodes:
         for call, request in asked:
             if isinstance(request, s.Put):
                 wrong += _dishonest(request, device, self.config.ranks_per_replica == 1)
-                promised = _promises(request, rank) or promised
+                promises = _promises(request, rank)
+                promised = promises or promised
+                if promises and any(isinstance(p, e.Applied) for p in device.pending):
+                    wrong.append(f"{at} promises in round {promises} while it {_at(device)}")
             waits = not isinstance(request, s.Put | s.Renew)
             requests.append((call if waits else 0, self.requests.number(request)))
         node = Node(at, rank, device, world.timers[at], promised)

@@ -42,7 +42,8 @@ class Registers:
         register.backups.clear()  # what a store comes back with after a loss, which is not explored
         name = key((register.head, sorted(register.records.items()), sorted(register.leases)))
         if register.head is not None:
-            base = register.head.plan.base
+            base, genesis = register.head.plan.base, register.head.chain[0]
+            self.ledgers.setdefault(genesis.lineage, (0,) * len(base.ledger))
             self.ledgers.setdefault(base.lineage, base.ledger)
         return self.table.number(register, name)
 
@@ -109,7 +110,7 @@ class Registers:
         if after.fate(before.round) is Fate.COMMITTED and after.round > before.round:
             expected = _add(before.plan)
         else:
-            expected = self.ledgers[base.lineage]
+            expected = self.ledgers.get(base.lineage, base.ledger)
         if base.ledger != expected:
             wrong.append(f"round {after.round} has ledger {base.ledger}, the chain comes to {expected}")
         return wrong

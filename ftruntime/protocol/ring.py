@@ -22,6 +22,7 @@ Slots and credits are in ``ring_flow``, numbers and bytes in ``geometry``. Every
 from __future__ import annotations
 
 import enum
+import operator
 from typing import Final, TypeAlias
 
 from .congestion import Window
@@ -30,6 +31,7 @@ from .errors import ProtocolError
 from .geometry import Geometry
 from .ids import Incarnation, MemberId, Position, Replica, Round
 from .messages import Ack, Chunk, Join, Probe, Waiting
+from .ring_flow import Flow
 from .ring_patience import Patience, Sign
 
 RingMessage: TypeAlias = Join | Chunk | Ack | Probe | Waiting
@@ -103,6 +105,15 @@ class Ring(Patience):
     def finished(self) -> bool:
         """Complete, and the right neighbour has every chunk: what a yes vote needs (design 3.3)."""
         return self.state is State.FINISHED
+
+    def image(self) -> tuple[object, ...]:
+        """All that this ring is, but for its position. Rings with equal images do the same from here on."""
+        return _IMAGE(self)
+
+    def become(self, image: tuple[object, ...]) -> None:
+        """Be what a ring with ``image`` is, at the own position."""
+        for name, value in zip(_FIELDS, image, strict=True):
+            setattr(self, name, value)
 
     # -- this rank ---------------------------------------------------------------------------
 
@@ -331,3 +342,9 @@ class Ring(Patience):
     def _enter_state(self, cause: Cause) -> None:
         assert (self.state, cause) in TRANSITIONS, f"{cause.name} while {self.state.name}"
         self.state = TRANSITIONS[self.state, cause]
+
+
+_FIELDS: Final = tuple(
+    sorted({*Flow.__slots__, *Patience.__slots__, *Ring.__slots__} - {"_to_left", "_to_right"})
+)
+_IMAGE: Final = operator.attrgetter(*_FIELDS)

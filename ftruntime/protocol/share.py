@@ -79,6 +79,14 @@ class Share:
         other.source = self.source.clone() if self.source is not None else None
         return other
 
+    def progress(self) -> tuple[State, bool, bool, bool, bool, Scalars | None]:
+        """How far this share is, beside its ring: what ``become`` takes."""
+        return self.state, self.said_no, self.sealing, self.sealed, self.measuring, self.scalars
+
+    def become(self, progress: tuple[State, bool, bool, bool, bool, Scalars | None]) -> None:
+        """Be as far as a share of another position that has done the same."""
+        self.state, self.said_no, self.sealing, self.sealed, self.measuring, self.scalars = progress
+
     @property
     def has_everything(self) -> bool:
         """Every bucket is reduced (or held) here."""

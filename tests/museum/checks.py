@@ -87,7 +87,7 @@ class Watcher:
         if not on_record or after.rollback.to_step >= gone.step:
             self.report("two lineages", f"step {gone.step} changed, and no rollback is on record")
         for replica in _living(world, after):
-            if world.member(replica) in gone.contributors or _holds(world, replica, gone):
+            if _took_part(world, replica, gone) or _holds(world, replica, gone):
                 self.report(
                     "lost step", f"step {gone.step} was rolled back, though replica {replica} could have it"
                 )
@@ -100,8 +100,16 @@ def _gone(before: Head, after: Head) -> list[Commit]:
 
 
 def _living(world: World, head: Head) -> list[Replica]:
+    """Replicas whose registered life is leased now. (A schedule must not renew a lease between the read of
+    who plans a rollback and its compare-and-set: whoever was not leased at the read may be left out.)"""
     members = {r: world.member(r) for r in range(world.config.replicas)}
     return [r for r, m in members.items() if m and head.current(m) and m in world.register.leases]
+
+
+def _took_part(world: World, replica: Replica, commit: Commit) -> bool:
+    """A contributor that is not beyond the step has its buckets, or has applied it."""
+    steps = [device.state[0] for at, device in world.devices.items() if at[0] == replica]
+    return world.member(replica) in commit.contributors and min(steps) <= commit.step
 
 
 def _holds(world: World, replica: Replica, commit: Commit) -> bool:

@@ -181,7 +181,7 @@ class Player:
         if not moves:
             return False
         first = min(self._rank(a) for a in moves)
-        action = min((a for a in moves if self._rank(a) <= first), key=lambda a: self._turns.get(a[:4], 0))
+        action = min((a for a in moves if self._rank(a) == first), key=lambda a: self._turns.get(a[:4], 0))
         self._clock += 1
         self._turns[action[:4]] = self._clock
         self.world.do(action)

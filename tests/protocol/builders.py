@@ -96,9 +96,7 @@ def train_plan(
     return msgspec.structs.replace(plan, **changes)
 
 
-def catch_up_plan(
-    config: JobConfig, step: int, catchers: tuple[Catcher, ...] = (), **changes: Any
-) -> Plan:
+def catch_up_plan(config: JobConfig, step: int, catchers: tuple[Catcher, ...] = (), **changes: Any) -> Plan:
     """A round in which nobody trains."""
     plan = msgspec.structs.replace(
         train_plan(config, step, (), catchers), kind=Kind.CATCH_UP, divisor=0, lr_factor=0.0, lineage_after=""

@@ -43,7 +43,7 @@ ALL = everyone(CONFIG)
 QUIET = said(leased=ALL)  # all are there, and nobody has written anything
 
 
-def ended(head, fate, members, by=life(0), config=CONFIG):
+def ended(head, fate, members, by=ALL[0], config=CONFIG):
     """The head after the open round of ``head`` has ended."""
     result = advance(config, head, head.round, fate, by, members)
     assert isinstance(result, Next), result
@@ -193,6 +193,15 @@ def test_a_level_catcher_that_is_not_ready_goes_on_by_the_tap():
     record = word(CONFIG, life(2), 2, plan.round, ready=False)
     new = ended(head_of(CONFIG, plan), COMMIT, said(record, leased=ALL))
     assert new.plan.catcher(life(2)) == Catcher(life(2), None, (), life(0))
+
+
+def test_a_level_catcher_that_is_not_ready_is_nobodys_donor():
+    """The committer is left with too few: only those who are presumed to hold the new base hand it on."""
+    config = job(replicas=4, min_replicas=2)
+    plan = train_plan(config, 2, lives(0, 1), (Catcher(life(2), None, (), life(0)),))
+    records = [word(config, life(2), 2, plan.round, ready=False), word(config, life(3), 0, plan.round)]
+    new = ended(head_of(config, plan), COMMIT, said(*records, leased=lives(0, 2, 3)), config=config)
+    assert new.plan.kind is Kind.CATCH_UP and new.plan.catcher(life(3)).donors == lives(0)
 
 
 def test_a_level_catcher_that_missed_the_round_fetches():
@@ -371,9 +380,7 @@ def unreachable(fruitless, *accusers):
     catchers = tuple(Catcher(life(r), target(config, 1), lives(0)) for r in (1, 2))
     head = head_of(config, catch_up_plan(config, 1, catchers), fruitless=fruitless)
     records = [word(config, life(0), 1, head.round)]
-    records += [
-        word(config, life(r), 0, head.round, accuses=(0,) if r in accusers else ()) for r in (1, 2)
-    ]
+    records += [word(config, life(r), 0, head.round, accuses=(0,) if r in accusers else ()) for r in (1, 2)]
     return ended(head, CLOSE, said(*records), config=config, by=life(1))
 
 

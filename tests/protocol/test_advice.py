@@ -156,6 +156,8 @@ def test_the_first_plan_waits_for_all_replicas_and_then_for_its_grace():
 
 def test_later_rounds_do_not_wait_for_all():
     head = after(
-        head_of(CONFIG, catch_up_plan(CONFIG, 0)), round=2, incarnations=tuple((1, nonce(r)) for r in range(3))
+        head_of(CONFIG, catch_up_plan(CONFIG, 0)),
+        round=2,
+        incarnations=tuple((1, nonce(r)) for r in range(3)),
     )
     assert should_close(CONFIG, head, life(0), said(word(CONFIG, life(0), 0, 2)), waited=False)

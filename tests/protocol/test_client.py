@@ -158,7 +158,7 @@ def test_what_the_watch_brought_meanwhile_is_no_proof_against_a_read():
 
 
 def test_suspending_an_older_store_makes_it_no_newer():
-    """It came back one change older: suspended, it has the version of what we have seen, and not its commit."""
+    """It came back one change older: suspended, it has the version that we have seen, and not its commit."""
     talk = seen(NEW)
     talk.view(OLD)
     stopped = suspend(OLD)

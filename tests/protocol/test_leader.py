@@ -1,4 +1,4 @@
-"""A contributor's round, driven through the leader's public methods: each transition of ``run.py``'s table."""
+"""A contributor's round, driven through the leader's public methods: each row of ``run.py``'s table."""
 
 from __future__ import annotations
 
@@ -490,7 +490,9 @@ def test_a_checkpoint_of_a_state_that_was_cut_is_forgotten():
     c.done()
     c.done(2)
     assert recorded(c) == []
-    c.see(after(cut, round=cut.round + 1, status=HEAD.status, plan=train_plan(KEEPING, 2, round=cut.round + 1)))
+    c.see(
+        after(cut, round=cut.round + 1, status=HEAD.status, plan=train_plan(KEEPING, 2, round=cut.round + 1))
+    )
     assert c.leader._saved is None and recorded(c) == []
 
 

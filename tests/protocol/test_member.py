@@ -529,6 +529,35 @@ def test_after_an_update_they_are_gone():
     assert [launch.reuse for launch in floor.done(Launch)] == [False]
 
 
+def test_a_backward_pass_for_other_samples_overwrites_what_was_retained():
+    floor = alone()
+    floor.buckets(2)
+    other = train_plan(ALONE, 0, lives(1)).ranges
+    again(floor, ranges=other)
+    outcome(floor, DROP, round=3, order=2)
+    floor.clear()
+    floor.begin(train_plan(ALONE, 0, lives(0), round=4))
+    assert [launch.reuse for launch in floor.done(Launch)] == [False]
+
+
+def test_after_a_rollback_to_their_base_they_are_gone_too():
+    """The device had to forget them when it applied."""
+    floor = ready_to_apply()
+    floor.applied(2)
+    root = target(ALONE, 0)
+    floor.order(m.StartFetch(1, 0, root.lineage, (), "initial"))
+    floor.run()
+    for at in floor.ranks:
+        floor.act(at, lambda member, out: member.restored(root.lineage, True, "", out))
+    floor.run()
+    floor.order(m.Install(9, 0, root.lineage))
+    floor.run()
+    floor.applied(-1)
+    floor.clear()
+    floor.begin(train_plan(ALONE, 0, lives(0), round=4))
+    assert [launch.reuse for launch in floor.done(Launch)] == [False]
+
+
 def test_none_recomputes_as_the_paper_does():
     config = job(ranks_per_replica=3, gradient_retention="none")
     floor = Floor(config)

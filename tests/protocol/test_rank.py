@@ -7,7 +7,17 @@ import pytest
 from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
 from ftruntime.protocol import store
-from ftruntime.protocol.effects import Apply, Connect, Exit, Launch, Measure, Send, SetTimer, StoreCall, WarmUp
+from ftruntime.protocol.effects import (
+    Apply,
+    Connect,
+    Exit,
+    Launch,
+    Measure,
+    Send,
+    SetTimer,
+    StoreCall,
+    WarmUp,
+)
 from ftruntime.protocol.errors import ErrorClass, ErrorReport
 from ftruntime.protocol.events import Event
 from ftruntime.protocol.rank import _EVENTS, LEADER_TIMERS, Rank
@@ -95,6 +105,16 @@ def test_every_event_has_its_place():
 def test_what_concerns_nothing_that_is_under_way_does_nothing(event):
     rank, _ = leading()
     assert rank.step(event, 1.0) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["store", "renew", "poll", "close", "grace", "round", "late", "silent", "order", "chunk", "range"]
+)
+def test_every_timer_has_its_place(name):
+    rank, _ = leading()
+    assert not rank.awaits(name, 99) or name in ("renew", "poll")
+    rank.step(e.TimerFired(name, 99), 1.0)
+    assert (name in LEADER_TIMERS) is (name not in ("chunk", "range"))
 
 
 def test_timers_go_to_the_leader_or_to_the_member():

@@ -319,12 +319,18 @@ def test_the_rebuilt_head_is_newer_than_what_the_store_holds(version, expected):
 
 def test_all_replicas_must_have_said_what_they_have_seen():
     two = [seen(life(0), head_at(CONFIG, 4)), seen(life(2), head_at(CONFIG, 4))]
-    assert rebuild(CONFIG, two, 0, False) == NotYet("the store lost its head; no record yet from replicas [1]")
+    assert rebuild(CONFIG, two, 0, False) == NotYet(
+        "the store lost its head; no record yet from replicas [1]"
+    )
     assert isinstance(rebuild(CONFIG, two, 0, True), Next), "the operator's word opens the job again"
 
 
 def test_a_record_without_a_head_is_from_before_the_loss():
-    records = [seen(life(0), head_at(CONFIG, 4)), word(CONFIG, life(1), 4, 3), seen(life(2), head_at(CONFIG, 4))]
+    records = [
+        seen(life(0), head_at(CONFIG, 4)),
+        word(CONFIG, life(1), 4, 3),
+        seen(life(2), head_at(CONFIG, 4)),
+    ]
     assert isinstance(rebuild(CONFIG, records, 0, False), NotYet)
 
 

@@ -198,12 +198,13 @@ def test_another_job_ends_the_process():
 
 
 def test_the_phase_table_is_what_the_docstring_says():
-    assert MOVES == {
+    table = {
         Phase.REGISTERING: {Phase.ACTIVE, Phase.GONE},
         Phase.ACTIVE: {Phase.BEREFT, Phase.GONE},
         Phase.BEREFT: {Phase.ACTIVE, Phase.GONE},
         Phase.GONE: set(),
     }
+    assert table == MOVES
 
 
 def test_a_higher_incarnation_ends_the_process():

@@ -29,6 +29,7 @@ from .floor import Floor
 CONFIG = job(ranks_per_replica=3)  # position 0 has the leaves 1 and 2
 ONE = job(ranks_per_replica=1)
 A, B, C = (0, 0), (1, 0), (2, 0)
+DONORS = lives(1)
 STATE = target(ONE, 0)  # what everyone holds at the beginning
 
 
@@ -88,7 +89,7 @@ def test_a_replica_is_prepared_when_its_last_rank_is_warm():
 # -- a catcher fetches -------------------------------------------------------------------------
 
 
-def fetching(number=1, donors=lives(1), checkpoint="", config=ONE, step=2):
+def fetching(number=1, donors=DONORS, checkpoint="", config=ONE, step=2):
     """Replica 0 is told to fetch the state of ``step``; its donors are not on the floor."""
     floor = Floor(config)
     wanted = target(config, step)
