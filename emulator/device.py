@@ -68,7 +68,7 @@ class FingerprintDevice:
     __slots__ = (
         "replica", "position", "shared", "step", "lineage", "state", "hbm", "host",
         "compute", "ftar", "copy", "slow", "hung", "flip", "nan",
-        "_grads", "_grad_bytes", "_retained", "_computing", "_rounds", "_served", "_frozen", "_staged",
+        "_grads", "_grad_bytes", "_retained", "_computing", "_ready", "_rounds", "_served", "_frozen", "_staged",
     )  # fmt: skip
 
     def __init__(self, replica: Replica, position: Position, shared: Shared, lineage: Lineage) -> None:
@@ -87,6 +87,7 @@ class FingerprintDevice:
         self._grad_bytes = sum(shared.bucket_bytes)
         self._retained: tuple[Lineage, Ranges] | None = None
         self._computing = False
+        self._ready: tuple[float, ...] = ()
         self._rounds: dict[Round, Exchange | HeldRound] = {}
         self._served: tuple[Round, Any] | None = None  # applied, and still asked for by learners
         self._frozen: dict[Lineage, State] = {}
@@ -162,7 +163,8 @@ class FingerprintDevice:
         """Forward and backward on the current state, or with ``reuse`` the gradients retained from
         the same base and ranges. Raises OutOfMemory."""
         if reuse and self.can_reuse(ranges):
-            return Launched((self._fetch_retained(now),) * len(self.shared.bucket_bytes), True, True)
+            return Launched(self._still_wanted(now), True, True)
+        self.abort(now)
         self._make_room()
         self._grads, self._retained = self._gradients(corpus), (self.lineage, ranges)
         finite = not self.nan
@@ -170,7 +172,14 @@ class FingerprintDevice:
             self._corrupt(self._grads)
             self.flip = -1
         self.nan = False
-        return Launched(self._compute(now), False, finite)
+        self._ready = self._compute(now)
+        return Launched(self._ready, False, finite)
+
+    def _still_wanted(self, now: float) -> tuple[float, ...]:
+        """When the gradients of the last launch are there, if not already."""
+        if self._computing:
+            return tuple(max(now, ready) for ready in self._ready)
+        return (self._fetch_retained(now),) * len(self.shared.bucket_bytes)
 
     def _make_room(self) -> None:
         """Memory for gradients and activations: all of it or, with OutOfMemory, nothing more."""
@@ -208,8 +217,8 @@ class FingerprintDevice:
         if self._computing:
             self.computed()
             self.forget_gradients()
-        if not self.hung:
-            self.compute.free = now
+            if not self.hung:
+                self.compute.free = now
 
     def _fetch_retained(self, now: float) -> float:
         if self.shared.retention == "host":
@@ -295,6 +304,7 @@ class FingerprintDevice:
             self._served = (round, buffer)
         else:
             self.hbm.give(self._grad_bytes)
+        self.abort(now)
         self.forget_gradients()  # of a base that this device no longer has
         self.compute.wait(self.copy.free)  # a frozen copy is read from the state that now changes
         return self.compute.enqueue(now, self.shared.compute.config.apply_s * self._factor)
@@ -303,7 +313,7 @@ class FingerprintDevice:
         """Free the buffer of ``round``, if there is one; the local gradients stay, if retained."""
         if self._rounds.pop(round, None) is not None:
             self.hbm.give(self._grad_bytes)
-        if self.shared.retention == "none":
+        if self.shared.retention == "none" and not self._computing:
             self.forget_gradients()
 
     # -- states: frozen, staged, installed ----------------------------------------------------------
@@ -357,6 +367,7 @@ class FingerprintDevice:
         self.state = self._join(parts)
         self.step, self.lineage = step, lineage
         self.unstage(lineage)
+        self.abort(now)
         self.forget_gradients()
         done = self._copied(now, self.shared.memory.state)
         self.compute.wait(done)

@@ -308,7 +308,7 @@ class Emulation:
         self._spans.end(replica, "commit", now)
         if leader.run is not None:
             self.launcher.states[replica] = "up"
-            self._spans.end(replica, "catch-up", now)
+            self._spans.end_all(replica, now)
             self._spans.begin(replica, "compute", now, round=note.round)
         else:
             self.launcher.states[replica] = "catching up"

@@ -23,7 +23,8 @@ class HeadLog:
         """Entries for the head ``after``. ``live``: the records of leased members."""
         if self._last is not None and after.epoch > self._last.epoch:
             before = self._last
-        self._last = after
+        if self._last is None or after.known >= self._last.known:  # not one of a store that lost heads
+            self._last = after
         found: list[Fields] = []
         for replica, (incarnation, _) in enumerate(after.incarnations):
             if incarnation > (before.incarnations[replica][0] if before else 0):

@@ -185,6 +185,8 @@ class Injector:
         self._later(fault.duration, lambda now: None, fault)
 
     def store_empty(self, fault: v.StoreEmpty, now: float) -> None:
+        if self._job.store.head is None:  # there was nothing to lose
+            self._later(STORE_RESTART_S, lambda now: None, fault)
         self._job.store.restart_empty(STORE_RESTART_S)
 
     def store_restored_old(self, fault: v.StoreRestoredOld, now: float) -> None:
@@ -192,6 +194,8 @@ class Injector:
         versions = min(fault.versions, self._job.store.backups)
         if versions:
             self._job.store.restart_older(versions, STORE_RESTART_S)
+        else:
+            self._later(STORE_RESTART_S, lambda now: None, fault)
 
 
 STORE_RESTART_S = 1.0

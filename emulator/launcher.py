@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import faultinject
 from ftruntime.protocol import events as e
 from ftruntime.protocol import store as s
+from ftruntime.protocol.head import Status
 from ftruntime.protocol.ids import MemberId, Replica
 from ftruntime.protocol.rank import Rank
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 SEES_DEATH_S = 0.05  # until the launcher's wait on its processes returns
 LOOKS_EVERY_S = 30.0  # at the lease of its replica: a leader that hangs dies of nothing else
+RENEWALS_MISSED = 2  # leases may be lost with the store: a leader that lives soon has one again
 QUICK_S = 120.0  # a life shorter than this makes the next restart wait longer
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 10.0, 640.0
 
@@ -39,6 +41,7 @@ class Launcher:
         self._quick = [0] * replicas
         self._delay = [0.0] * replicas
         self._lost: set[Replica] = set()
+        self._leased = [0.0] * replicas  # when the leader was last seen with a lease, or could not have one
         self._warm_up = [job.first_warm_up_s] * replicas
 
     def start_all(self, now: float) -> None:
@@ -187,12 +190,13 @@ class Launcher:
         """A leader that lives without a lease, while the store can be reached, hangs."""
         job = self._job
         job.kernel.at(now + LOOKS_EVERY_S, self._look, replica)
-        leader = job.processes.get((replica, 0))
-        if leader is None or leader.member.incarnation == 0 or not job.store.reachable(replica):
-            return
-        long_enough = now - self._started[replica] > job.config.timeouts.lease
-        if long_enough and not job.store.leased(leader.member):
-            self.end(replica, "the leader no longer renews its lease", now)
+        leader, head = job.processes.get((replica, 0)), job.store.head
+        served = job.store.reachable(replica) and head is not None and head.status is not Status.LOST
+        well = leader is None or not served or job.store.leased(leader.member)
+        if well or self._started[replica] > self._leased[replica]:
+            self._leased[replica] = now
+        elif now - self._leased[replica] > RENEWALS_MISSED * job.config.timeouts.lease / 3:
+            self.end(replica, "the leader has no lease and does not renew it", now)
 
 
 def _ignore(answer: s.Answer, now: float) -> None:

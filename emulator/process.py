@@ -175,8 +175,8 @@ class Process:
         if self.computing == event.round:
             self.computing = -1
             self.device.computed()
-        if self.leads:
-            self.job.reducing(self.address[0], event.round, now)
+            if self.leads:
+                self.job.reducing(self.address[0], event.round, now)
         self.handle(event, now)
 
     def on_changed(self, event: e.Applied, now: float) -> None:
@@ -421,9 +421,7 @@ class Process:
         self.job.kernel.at(done, self.on_changed, e.Applied(plan.round))
 
     def abort(self, effect: f.Abort, now: float) -> None:
-        if self.computing == effect.round:
-            self.device.abort(now)
-            self.computing = -1
+        """Transfers are messages: those of a round whose buffers are gone are ignored."""
 
     def drop(self, effect: f.Drop, now: float) -> None:
         """Free the round's buffers; unless the round was applied here, this is the decision to drop it."""

@@ -38,7 +38,7 @@ class Post(Effect, frozen=True, array_like=True, tag=True, gc=False):
     send:  transfer ``give`` to the right neighbour at once (else a later Post with take == -1
            and ``filled`` True transfers the slot that is already filled)
     push:  the Chunk's ``push`` flag
-    The geometry of the round (``ring.Geometry``) says what piece of which bucket a number is.
+    The geometry of the round (``geometry.Geometry``) says what piece of which bucket a number is.
     """
 
     round: Round
@@ -82,8 +82,9 @@ class Connect(Effect, frozen=True, array_like=True, tag=True, gc=False):
 class Launch(Effect, frozen=True, array_like=True, tag=True, gc=False):
     """Forward and backward of ``task.ranges`` on the current state; each bucket answers BucketReady.
 
-    With ``reuse`` the gradients retained from an earlier round with the same base and ranges
-    are used instead, and nothing is computed (design 3.3).
+    With ``reuse`` the gradients of the last Launch, which had the same base and ranges, are wanted: those
+    that are there are used, and work that still goes on goes on (design 3.3). Without it, work that
+    still goes on is of no use any more.
     """
 
     plan: Plan
@@ -99,7 +100,8 @@ class Hold(Effect, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class Abort(Effect, frozen=True, array_like=True, tag=True, gc=False):
-    """Stop launched work and transfers of ``round``; nothing of it may land any more."""
+    """Stop the transfers of ``round``; nothing of them may land any more. What was launched for it may go
+    on: the next Launch says whether its gradients are wanted."""
 
     round: Round
 

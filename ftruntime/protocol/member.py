@@ -34,7 +34,7 @@ class Member(Shard):
     stale:   messages that had no effect because they were of another round or life
     """
 
-    __slots__ = ("_begun", "_early", "_retained", "_window", "shares", "stale")
+    __slots__ = ("_begun", "_early", "_launched", "_window", "shares", "stale")
 
     def __init__(self, config: JobConfig, replica: Replica, position: Position) -> None:
         super().__init__(config, replica, position)
@@ -42,7 +42,7 @@ class Member(Shard):
         self.stale = 0
         self._begun: Round = 0
         self._early: tuple[tuple[Address, m.Message], ...] = ()
-        self._retained: tuple[Lineage, tuple[SampleRange, ...]] | None = None
+        self._launched: tuple[Lineage, tuple[SampleRange, ...]] | None = None  # base and samples
         self._window: tuple[MemberId, Window] | None = None  # of the last right neighbour
 
     def clone(self) -> Member:
@@ -108,9 +108,9 @@ class Member(Shard):
         plan, task = begin.plan, begin.task
         assert self.lineage == plan.base.lineage, "a contribution comes from the base alone (!)"
         share = self._ring_share(begin, True)
-        reuse = self._retained == (plan.base.lineage, task.ranges)
-        if not reuse:
-            self._retained = None
+        work = (plan.base.lineage, task.ranges)
+        reuse = self._launched == work and self._config.gradient_retention != "none"
+        self._launched = work
         out.append(Launch(plan, task, reuse))
         assert share.ring is not None
         share.ring.start(now, out)
@@ -173,8 +173,6 @@ class Member(Shard):
         share = self.shares.get(round)
         if share is None or share.ring is None:
             return
-        if bucket == len(self._config.ftar.buckets) - 1 and self._config.gradient_retention != "none":
-            self._retained = (self.lineage, share.task.ranges)
         share.ring.bucket_ready(bucket, now, out)
         self._progress(share, out)
 
@@ -318,7 +316,7 @@ class Member(Shard):
         change = self._change
         assert change is not None and change.round == round, "an answer to no order"
         self.step, self.lineage = change.step, change.lineage
-        self._change = self._retained = None
+        self._change = self._launched = None
         self._move(Phase.IDLE)
         if round < 0:
             self._fetch, self._staged, self._restoring = None, False, None

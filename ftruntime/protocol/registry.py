@@ -1,8 +1,7 @@
 """How a job and its members come into being: genesis and ``register`` (design 3.2).
 
 Pure functions over the head. A new incarnation fences the old one; the nonce makes a repeat
-after a lost answer return the same incarnation (schedule 15's sibling: a member must not fence
-itself).
+after a lost answer return the same incarnation: a member must not fence itself.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
     IDLE       Install              CHANGING  the staged shard becomes the state
     CHANGING   Applied              IDLE      moves step and lineage, tells the leader
 
-Links are FIFO and the leader has one order out at a time, so nothing else comes while CHANGING.
+Links are FIFO and the leader has one order out at a time, so while CHANGING nothing else comes that concerns
+the state; a catcher's rank may begin to hold another round meanwhile.
 """
 
 from __future__ import annotations

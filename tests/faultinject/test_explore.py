@@ -20,7 +20,7 @@ from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
 from ftruntime.protocol.advance import Next, advance
 from ftruntime.protocol.errors import ErrorClass, ErrorReport
-from ftruntime.protocol.head import Fate
+from ftruntime.protocol.head import Fate, Status
 from ftruntime.protocol.leader import Leader
 from ftruntime.protocol.session import Session
 from ftruntime.protocol.share import Share
@@ -52,6 +52,15 @@ def test_a_returning_replica_is_clean_as_far_as_looked():
     report = explore(Bounds(start="returning", crashes=0, lost_answers=0, timers=0, max_states=10_000))
     assert report.violation is None, report.text()
     assert report.states >= 10_000
+
+
+@pytest.mark.parametrize(
+    "shape", [{"replicas": 3}, {"ranks": 2}, {"mode": "zeros", "start": "returning"}], ids=str
+)
+def test_other_shapes_are_clean_as_far_as_looked(shape):
+    report = explore(Bounds(**shape, crashes=1, lost_answers=0, timers=1, max_states=5000))
+    assert report.violation is None, report.text()
+    assert report.states >= 5000
 
 
 def test_the_same_bounds_give_the_same_report():
@@ -198,12 +207,24 @@ def _record_of_what_is_expected(monkeypatch):
     return Bounds(crashes=0, lost_answers=0, timers=1, rounds=1), "but the device is only on its way"
 
 
+def _promise_by_reading(monkeypatch):
+    """Schedule 14's rule is broken under ``recovering`` alone: reading that head is taken for a promise."""
+    honest = Leader._as_of
+
+    def as_of(self, head):
+        return head.round if head.status is Status.RECOVERING else honest(self, head)
+
+    monkeypatch.setattr(Leader, "_as_of", as_of)
+    return Bounds(start="returning", crashes=1, lost_answers=0, timers=0, rounds=1), "says as_of"
+
+
 PLANTED = [
     _as_of_by_reading,
     _drop_without_seal,
     _commit_retried_with_the_new_round,
     _yes_before_acknowledged,
     _record_of_what_is_expected,
+    _promise_by_reading,
 ]
 
 

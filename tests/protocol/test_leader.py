@@ -288,6 +288,13 @@ def test_committed_elsewhere_it_waits_for_its_last_buckets():
     assert c.state == "APPLYING" and c.requests(store.Cas) == []
 
 
+def test_the_no_of_a_peer_to_a_round_that_was_committed_hurries_nobody():
+    c = chair("RUNNING")
+    c.see(committed(CONFIG, HEAD))
+    c.hear(no(CONFIG, life(1), 2, ROUND))
+    assert c.state == "RUNNING" and c.down == []
+
+
 def test_and_not_for_ever():
     c = chair("RUNNING")
     c.see(committed(CONFIG, HEAD))

@@ -120,6 +120,28 @@ def test_a_fetch_that_failed_is_stopped_and_the_next_plan_says_what_to_do():
     assert c.leader._fetch_number == 2
 
 
+def test_a_plan_that_goes_on_with_a_fetch_that_was_given_up_starts_nothing():
+    """It was made of an older record: its base is another state, of which alone the ledger is known."""
+    c, head = catcher()
+    c.fetched(1, ok=False, reason="no donor can be had")
+    c.see(goes_on(head, 2))
+    while c.asked(m.Outcome):
+        c.done()
+    assert c.leader.way.target is None and m.StartFetch not in [type(x) for x in c.past_down[3:] + c.down]
+
+
+def test_what_is_staged_and_off_the_chain_is_not_installed():
+    """The chain was cut while the ranks carried out an order; then the fetch ends."""
+    c, head = catcher()
+    c.see(closed(head))
+    assert orders(c) == [(4, DROP, ())]
+    plan = msgspec.structs.replace(plan_with(1, 1), round=7)
+    c.see(after(head, round=7, version=40, chain=head.chain[:2], plan=plan))
+    c.fetched(1)
+    c.done()
+    assert c.asked(m.Install) == [] and c.asked(m.StopFetch) == [m.StopFetch()]
+
+
 def test_without_training_it_fetches_and_holds_nothing():
     entry = Catcher(life(2), target(CONFIG, 2), lives(0))
     head = head_of(CONFIG, catch_up_plan(CONFIG, 2, (entry,)))

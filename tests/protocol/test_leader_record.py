@@ -138,6 +138,17 @@ def test_a_promise_waits_for_an_install_that_is_under_way():
     assert c.said() == (ROUND + 1, "RUNNING", 2)
 
 
+def test_nor_is_one_made_while_the_ranks_install_and_hold_nothing_else():
+    entry = Catcher(life(2), target(CONFIG, 2), lives(0))
+    head = head_of(CONFIG, catch_up_plan(CONFIG, 2, (entry,)))
+    c = Chair(CONFIG, head, step=0, replica=2)
+    c.fetched(1)
+    c.see(recovering(head))
+    assert c.said()[0] < ROUND + 1
+    c.done()
+    assert c.said() == (ROUND + 1, "RUNNING", 2)
+
+
 # -- when it is written ------------------------------------------------------------------------
 
 

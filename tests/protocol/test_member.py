@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from ftruntime.protocol import messages as m
-from ftruntime.protocol.effects import Abort, Apply, Drop, Exit, Freeze, Hold, Launch, Measure, Send
+from ftruntime.protocol.effects import Abort, Apply, Drop, Exit, Freeze, Hold, Launch, Measure, PostTap, Send
 from ftruntime.protocol.errors import ErrorClass, ErrorReport
 from ftruntime.protocol.member import MAX_EARLY
 from ftruntime.protocol.plan import Catcher
@@ -296,6 +296,7 @@ def test_apply_moves_the_state_when_the_device_is_done_everywhere():
     assert floor.told() == [m.Done(5)]
     for at, member in floor.ranks.items():
         assert (member.step, member.lineage, member.shares) == (1, "L1", {})
+        assert member._calls == member._ballots == {}, "nothing is kept of it"
         assert floor.done(Drop, at) == [], "the buffers are free with the update"
 
 
@@ -514,6 +515,14 @@ def test_a_backward_pass_that_was_cut_short_is_of_no_use():
     assert again(floor) == [False, True, False]
 
 
+def test_one_bucket_of_two_is_no_gradient():
+    config = job(ranks_per_replica=1, ftar={"buckets": [64, 32], "chunk_bytes": 16, "slots": 4})
+    floor = Floor(config)
+    floor.begin(train_plan(config, 0, lives(0)))
+    floor.act(A, lambda member, out: member.bucket_ready(2, 0, 0.0, out))
+    assert again(floor, config) == [False]
+
+
 def test_other_samples_are_other_gradients():
     floor = alone()
     floor.buckets(2)
@@ -615,6 +624,7 @@ def test_the_ring_does_not_notice_a_learner_that_dies():
     floor.buckets(2, A, B)
     floor.measure(2, A, B)
     assert [floor.told(r) for r in (0, 1)] == [[m.Vote(2, True, (1.0,))]] * 2
+    assert floor.done(PostTap, A) == [], "nothing more is sent to it"
 
 
 def test_a_learner_may_ask_before_the_plan_is_here():

@@ -502,6 +502,14 @@ def test_a_suspended_store_is_news_to_those_who_have_seen_no_more():
     assert desk.session.said.seen == suspend(HEAD)
 
 
+def test_it_is_rebuilt_by_one_request_at_a_time():
+    desk = bereft(None)
+    tell_all(desk, HEAD, HEAD, HEAD)
+    assert len(desk.asked(store.Cas)) == 1
+    desk.watch(store.RecordChanged(word(CONFIG, life(0), 3, 4, seen=HEAD)))
+    assert len(desk.asked(store.Cas)) == 1
+
+
 def test_losing_the_race_to_rebuild_is_as_good_as_winning():
     desk = bereft(None)
     tell_all(desk, HEAD, HEAD, HEAD)
