@@ -124,8 +124,8 @@ class Alike:
             return None
         ends = {_boundary(ring.geometry.bucket_end, ring.consumed) for ring in rings if ring is not None}
         end = ends.pop()
-        if ends or end is None:
-            return None
+        if ends or end is None or any(ring.received != ring.consumed for ring in rings if ring is not None):
+            return None  # in mid-bucket, or a chunk that nobody took waits with its data
         number = {p.address[0]: i for i, p in enumerate(processes)}
         shares = [p.rank.member.shares[round] for p in processes]
         return Way(

@@ -8,7 +8,7 @@ from ftruntime.protocol.effects import Exit, Note, SetTimer, StoreCall
 from ftruntime.protocol.errors import ErrorClass, ErrorReport
 from ftruntime.protocol.leader import Leader
 
-from .builders import everyone, held, life, nonce
+from .builders import closed, committed, everyone, head_at, held, job, life, nonce
 
 LOST = ErrorReport(ErrorClass.PEER_LOST, "reset", (2,))
 
@@ -115,3 +115,30 @@ class Chair:
 
     def exits(self):
         return [e for e in self.out if isinstance(e, Exit)]
+
+
+CONFIG = job()
+HEAD = head_at(CONFIG, 2)
+ROUND = HEAD.round  # 4
+APPLY, DROP = m.Verdict.APPLY, m.Verdict.DROP
+
+
+def chair(state="RUNNING"):
+    """A contributor whose run is in ``state``."""
+    made = Chair(CONFIG, HEAD)
+    for step in PATHS[state]:
+        step(made)
+    assert made.state == state
+    return made
+
+
+PATHS = {
+    "RUNNING": [],
+    "COMPLETE": [lambda c: c.yes(ROUND)],
+    "SEALING": [lambda c: c.no(ROUND)],
+    "KEPT": [lambda c: c.no(ROUND), lambda c: c.sealed(ROUND, True)],
+    "DROPPED": [lambda c: c.no(ROUND), lambda c: c.sealed(ROUND, False)],
+    "APPLYING": [lambda c: c.yes(ROUND), lambda c: c.see(committed(CONFIG, HEAD))],
+    "DROPPING": [lambda c: c.see(closed(HEAD))],
+}
+WITHOUT_ORDER = ["RUNNING", "COMPLETE", "SEALING", "KEPT"]

@@ -7,9 +7,10 @@ from collections import deque
 from ftruntime.protocol import messages as m
 from ftruntime.protocol.effects import Post, PostTap, Send, SendRange
 from ftruntime.protocol.member import HEARD, Member
+from ftruntime.protocol.plan import Catcher
 from ftruntime.protocol.task import task_of
 
-from .builders import life
+from .builders import job, life, lives, train_plan
 
 
 def hear(member, source, message, out):
@@ -131,3 +132,58 @@ class Floor:
         for at, member in self.ranks.items():
             if at[1] == 0:
                 member.up.clear()
+
+
+ALONE = job(ranks_per_replica=3)  # one contributor: its own gradient is the sum, and no chunk is sent
+PAIR = job(ranks_per_replica=1)
+A, B, C = (0, 0), (1, 0), (2, 0)
+APPLY, DROP = m.Verdict.APPLY, m.Verdict.DROP
+
+
+def alone(step=0, floor=None, **changes):
+    """Replica 0 with three ranks, the only contributor of the round on ``step``."""
+    floor = floor or Floor(ALONE)
+    floor.begin(train_plan(ALONE, step, lives(0), **changes))
+    floor.run()
+    return floor
+
+
+def pair(config=PAIR, catchers=(), replicas=(0, 1)):
+    """Replicas 0 and 1 with one rank each, both contributors."""
+    floor = Floor(config, replicas)
+    plan = train_plan(config, 0, lives(0, 1), catchers)
+    for replica in replicas:
+        floor.begin(plan, replica)
+    floor.run()
+    return floor
+
+
+def state(floor, at=A, round=2):
+    share = floor.ranks[at].shares.get(round)
+    return None if share is None else share.state
+
+
+def outcome(floor, verdict, round=2, order=1, replica=0):
+    floor.order(m.Outcome(order, round, verdict, (3.0,)), replica)
+    floor.run()
+
+
+def lose(floor, at=A, peer=1, incarnation=1):
+    floor.act(at, lambda member, out: member.peer_lost(peer, incarnation, "reset", 0.0, out))
+    floor.run()
+
+
+def ready_to_apply():
+    floor = alone()
+    floor.buckets(2)
+    floor.measure(2)
+    floor.told()
+    outcome(floor, APPLY, order=5)
+    return floor
+
+
+LEARNER = (Catcher(life(2), None, (), life(0)),)
+
+
+def tapped():
+    return pair(catchers=LEARNER, replicas=(0, 1, 2))
