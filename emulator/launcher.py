@@ -133,8 +133,9 @@ class Launcher:
         if not process.alive:
             return
         current = self._job.processes.get(process.address) is process
-        if not current:
-            self._kill(process, now)
+        if not current:  # a zombie: the processes of one life end together
+            for mate in process.mates:
+                self._kill(mate, now)
             self._log_exit(process.member, reason, False, now)
             return
         if not restart:

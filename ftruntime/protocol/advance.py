@@ -13,7 +13,7 @@ import msgspec
 
 from .blame import accusations, blamed, punish
 from .config import JobConfig
-from .head import Commit, Fate, Head, Status
+from .head import Commit, Fate, Head, Status, successor
 from .ids import MemberId, Replica, Round
 from .ledger import advance as advance_ledger
 from .plan import Base, Kind, Plan
@@ -72,9 +72,8 @@ def _commit(config: JobConfig, head: Head, by: MemberId, members: Members) -> Ad
     )
     commit = Commit(base.step, base.lineage, plan.round, plan.contributors)
     unhappy = [m for m in plan.contributors if m != by and members.said_no(m, plan.round)]
-    opened = msgspec.structs.replace(
+    opened = successor(
         head,
-        version=head.version + 1,
         round=head.round + 1,
         chain=_trim(config, head, members, (*head.chain, commit)),
         penalties=punish(head.penalties, _accusers_among(unhappy, members), plan.round),
@@ -132,9 +131,8 @@ def _close(config: JobConfig, head: Head, by: MemberId, members: Members) -> Adv
     if unreachable or not (holders or restoring):
         return _recover(head, by, members, unreachable)
     guilty = _guilty(head, members) if training else ()
-    closed = msgspec.structs.replace(
+    closed = successor(
         head,
-        version=head.version + 1,
         round=head.round + 1,
         penalties=punish(head.penalties, guilty, plan.round),
         closes=head.closes + 1 if training else head.closes,
@@ -186,9 +184,8 @@ def _recover(head: Head, by: MemberId, members: Members, unreachable: bool) -> A
             if members.live(head, member) and (record is None or record.as_of <= head.end.round):
                 return NotYet(f"{member} has not said what became of round {head.end.round} there")
     return Next(
-        msgspec.structs.replace(
+        successor(
             head,
-            version=head.version + 1,
             round=head.round + 1,
             status=Status.RECOVERING,
             by=by,

@@ -13,7 +13,7 @@ import msgspec
 
 from . import store
 from .effects import Effect, SetTimer, StoreCall
-from .head import Head
+from .head import Head, descends
 from .ids import MemberId
 from .planner import Members
 from .record import Record
@@ -25,11 +25,13 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     """A request in flight. ``purpose`` is the leader's name for why it asked.
 
     seen: ``known`` of the newest head when it was sent: what a linearizable read may not fall behind
+    news: how many changes the watch had brought when it was sent
     """
 
     purpose: str
     request: store.Request
     seen: tuple[int, int] = NOTHING
+    news: int = 0
 
 
 class StoreClient:
@@ -39,12 +41,13 @@ class StoreClient:
     standing:  the head that the store last showed: what the next Cas must be compared with
     """
 
-    __slots__ = ("_calls", "_leased", "_next", "_patience", "_records", "head", "lost", "standing")
+    __slots__ = ("_calls", "_leased", "_news", "_next", "_patience", "_records", "head", "lost", "standing")
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._calls: dict[int, Call] = {}
         self._next = 0
+        self._news = 0
         self._records: dict[MemberId, Record] = {}
         self._leased: set[MemberId] = set()
         self.head: Head | None = None
@@ -81,7 +84,8 @@ class StoreClient:
     def ask(self, purpose: str, request: store.Request, out: list[Effect]) -> None:
         """Send ``request``; it is answered by ``answered`` or given up by ``expired``."""
         self._next += 1
-        self._calls[self._next] = Call(purpose, request, NOTHING if self.head is None else self.head.known)
+        seen = NOTHING if self.head is None else self.head.known
+        self._calls[self._next] = Call(purpose, request, seen, self._news)
         out.append(StoreCall(self._next, request))
         out.append(SetTimer("store", self._next, self._patience))
 
@@ -89,7 +93,9 @@ class StoreClient:
         """Take in an answer. None if the call was given up: what it shows is still news."""
         call = self._calls.pop(number, None)
         if isinstance(answer, store.View):
-            if self._see(answer.head, self._went_back(call, answer.head), out):
+            fits = self._see(answer.head, self._went_back(call, answer.head), out)
+            # What the watch has brought since the read was sent may be newer than what the read shows.
+            if fits and call is not None and call.news == self._news:
                 self._records = {r.member: r for r in answer.records}
                 self._leased = set(answer.leased)
         elif isinstance(answer, store.CasDone):
@@ -111,6 +117,7 @@ class StoreClient:
 
     def watched(self, change: object, out: list[Effect]) -> None:
         """Take in one change from the watch."""
+        self._news += 1
         if isinstance(change, store.HeadChanged):
             self._see(change.head, False, out)
         elif isinstance(change, store.RecordChanged):
@@ -127,7 +134,9 @@ class StoreClient:
     def _see(self, head: Head | None, went_back: bool, out: list[Effect]) -> bool:
         """Move forward to ``head``; whether the view may be taken from the same answer."""
         if self.head is None or (head is not None and head.known >= self.head.known):
-            self.head, self.standing, self.lost = head, head, False
+            branch = self.head is not None and head is not None and not descends(head, self.head)
+            self.standing, self.lost = head, branch
+            self.head = self.head if branch else head
             return True
         if went_back:
             self.standing, self.lost = head, True

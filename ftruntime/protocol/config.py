@@ -92,6 +92,7 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scalars:                      numbers that ride on the vote (global norm, found-inf), summed
     checkpoint_every:             steps between recorded checkpoints; 0 means none
     chain_limit:                  commits that the head keeps at most
+    trail:                        heads carry footprints of those before them (``head.Footprint``)
     """
 
     replicas: int = 12
@@ -110,6 +111,7 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_every: int = 0
     checkpoints_kept: int = 3
     chain_limit: int = 256
+    trail: bool = True
     ftar: Ftar = Ftar()
     catch_up: CatchUp = CatchUp()
     timeouts: Timeouts = Timeouts()

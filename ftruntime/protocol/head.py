@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 
 import msgspec
 
 from .ids import Incarnation, Lineage, MemberId, Round, Step
 from .ledger import Ledger
 from .plan import Plan
+
+TRAIL = 64  # heads that a head remembers to come from
 
 
 class Status(enum.IntEnum):
@@ -62,6 +65,13 @@ class Rollback(msgspec.Struct, frozen=True, array_like=True):
     source: str  # live | initial | the name of a checkpoint
 
 
+class Footprint(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An earlier head that this one came from: its order, and a digest of all that it said."""
+
+    order: tuple[int, int]
+    mark: str
+
+
 class Head(msgspec.Struct, frozen=True, array_like=True):
     """The register. ``round`` is the open round, and ``plan.round == round`` while RUNNING.
 
@@ -70,7 +80,9 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     incarnations: (latest incarnation, nonce of its registration) of each replica, 0 if none yet
     job:        digest of the configuration that every member must share
     closes:     consecutive closes of a step; doubles the durations of the next plan
-    fruitless:  consecutive catch-up-only rounds that closed without any catcher becoming level
+    fruitless:  consecutive catch-up-only rounds whose whole time brought nobody nearer
+    trail:      footprints of the last heads before this one, so that a head of another branch (a store that
+                came back older and was written to since) is known as such; None where a job keeps none
     """
 
     version: int
@@ -86,6 +98,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     closes: int = 0
     fruitless: int = 0
     rollback: Rollback | None = None
+    trail: tuple[Footprint, ...] | None = None
     by: MemberId | None = None  # who made this change, for people and for the checker
 
     @property
@@ -124,3 +137,30 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     def on_chain(self, lineage: Lineage) -> bool:
         """Whether ``lineage`` is a prefix of the chain (design 3.2: nothing else is ever a base)."""
         return any(commit.lineage == lineage for commit in self.chain)
+
+
+def mark(head: Head) -> str:
+    """Digest of all that ``head`` says."""
+    return hashlib.blake2b(msgspec.msgpack.encode(head), digest_size=8).hexdigest()
+
+
+def successor(head: Head, **changes: object) -> Head:
+    """The head that follows ``head``: every compare-and-set increments the version and leaves a footprint."""
+    trail = head.trail
+    if trail is not None:
+        trail = (*trail, Footprint(head.order, mark(head)))[-TRAIL:]
+    changes = {"version": head.version + 1, "trail": trail, **changes}
+    return msgspec.structs.replace(head, **changes)
+
+
+def descends(head: Head, older: Head) -> bool:
+    """Whether ``head`` came from ``older`` as far as its trail goes back. A later epoch was rebuilt from what
+    all members knew, and stands for all of them."""
+    if head.trail is None or head.epoch > older.epoch:
+        return True
+    if head.order == older.order:
+        return mark(head) == mark(older)
+    steps = {footprint.order: footprint.mark for footprint in head.trail}
+    if not steps or older.order < min(steps):
+        return True
+    return steps.get(older.order) == mark(older)

@@ -16,6 +16,7 @@ from .client import StoreClient
 from .config import JobConfig
 from .head import Checkpoint, Fate
 from .ids import MemberId, Round
+from .planner import Members
 from .recovery import record_checkpoint, recover
 
 
@@ -39,9 +40,14 @@ class Intent(msgspec.Struct, frozen=True):
         return self.want in (Want.CLOSE, Want.RECOVER)
 
 
-def evaluate(config: JobConfig, client: StoreClient, intent: Intent, me: MemberId) -> Advance:
-    """The head to write for ``intent``, or what makes it needless or too early."""
-    head, members = client.head, client.members
+def evaluate(
+    config: JobConfig, client: StoreClient, intent: Intent, me: MemberId, members: Members | None = None
+) -> Advance:
+    """The head to write for ``intent``, or what makes it needless or too early.
+
+    members: as they were just read, if they were; else as the watch has brought them
+    """
+    head, members = client.head, members or client.members
     if head is None:
         return NotYet("no head has been seen")
     if intent.want is Want.COMMIT:

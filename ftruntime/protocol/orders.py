@@ -52,6 +52,7 @@ class Orders:
         "_lagging",
         "_next_order",
         "_order",
+        "_overdue",
         "_refused",
         "_restoring",
         "_saved",
@@ -83,6 +84,7 @@ class Orders:
         self._restoring = ""  # the checkpoint that the ranks restore, if they fetch from no donor
         self._unreadable: tuple[str, ...] = ()
         self._saving: tuple[int, Checkpoint] | None = None
+        self._overdue = False  # what is being saved was passed over once already
         self._saved: Checkpoint | None = None
 
     def _clone_orders(self, other: Orders) -> None:
@@ -230,17 +232,26 @@ class Orders:
                 self._checkpoint(run.plan, out)
 
     def _checkpoint(self, plan: Plan, out: list[Effect]) -> None:
-        """Every so many steps one contributor, in turn, writes its shards of the new state."""
+        """Every so many steps one contributor, in turn, writes its shards of the new state.
+
+        One that is still being written is given up only when its writer's turn comes for the second time:
+        it may be slow, or some shard may have failed.
+        """
         every = self._config.checkpoint_every
-        if not every or self.held.step % every or self._saving is not None:
+        if not every or self.held.step % every:
             return
         writer = plan.contributors[(self.held.step // every) % len(plan.contributors)]
-        if writer == self.session.me:
-            name = f"step-{self.held.step}-{self.held.lineage[:8]}"
-            self._next_order += 1
-            checkpoint = Checkpoint(name, self.held.step, self.held.lineage, self.held.ledger)
-            self._saving = (self._next_order, checkpoint)
-            self.down.append(m.WriteCheckpoint(self._next_order, name))
+        if writer != self.session.me:
+            return
+        if self._saving is not None and not self._overdue:
+            self._overdue = True
+            return
+        name = f"step-{self.held.step}-{self.held.lineage[:8]}"
+        self._next_order += 1
+        self._overdue = False
+        checkpoint = Checkpoint(name, self.held.step, self.held.lineage, self.held.ledger)
+        self._saving = (self._next_order, checkpoint)
+        self.down.append(m.WriteCheckpoint(self._next_order, name))
 
     # -- begin -------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import msgspec
 
 from .advance import Advance, Next, NotYet, Settled, unreachable_holders
 from .config import JobConfig
-from .head import Checkpoint, Fate, Head, Rollback, Status
+from .head import Checkpoint, Fate, Head, Rollback, Status, successor
 from .ids import MemberId, Round
 from .plan import Base
 from .planner import Members, make_plan
@@ -96,9 +96,8 @@ def _cut(head: Head, base: Base, source: str, by: MemberId) -> Head:
     rollback = head.rollback
     if len(chain) < len(head.chain):
         rollback = Rollback(head.round + 1, head.end.step, base.step, base.lineage, source)
-    return msgspec.structs.replace(
+    return successor(
         head,
-        version=head.version + 1,
         round=head.round + 1,
         status=Status.RUNNING,
         chain=chain,
@@ -117,12 +116,12 @@ def record_checkpoint(config: JobConfig, head: Head, checkpoint: Checkpoint, by:
     if not head.on_chain(checkpoint.lineage) or not head.current(by):
         return Settled(Fate.CLOSED)
     kept = sorted((*head.checkpoints, checkpoint), key=lambda c: c.step)[-config.checkpoints_kept :]
-    return Next(msgspec.structs.replace(head, version=head.version + 1, checkpoints=tuple(kept), by=by))
+    return Next(successor(head, checkpoints=tuple(kept), by=by))
 
 
 def suspend(stands: Head) -> Head:
     """Stop a store that came back older than a member remembers (!): nothing moves in it any more."""
-    return msgspec.structs.replace(stands, version=stands.version + 1, status=Status.LOST, by=None)
+    return successor(stands, status=Status.LOST, by=None)
 
 
 def rebuild(config: JobConfig, records: Sequence[Record], version: int, confirmed: bool) -> Advance:
@@ -143,7 +142,7 @@ def rebuild(config: JobConfig, records: Sequence[Record], version: int, confirme
         return NotYet("the store lost its head and no member has seen one: confirm to start anew")
     newest = max(heads, key=lambda h: h.known)
     return Next(
-        msgspec.structs.replace(
+        successor(
             newest,
             version=max(newest.version, version) + 1,
             epoch=newest.epoch + 1,

@@ -6,11 +6,9 @@ after a lost answer return the same incarnation: a member must not fence itself.
 
 from __future__ import annotations
 
-import msgspec
-
 from .config import JobConfig
 from .errors import ConfigError
-from .head import Commit, Head, Status
+from .head import Commit, Head, Status, successor
 from .ids import Incarnation, Replica
 from .plan import Base, Kind, Plan, lineage_root
 from .planner import durations
@@ -41,6 +39,7 @@ def genesis(config: JobConfig) -> Head:
         chain=(Commit(0, root, 0, ()),),
         incarnations=((0, ""),) * config.replicas,
         job=config.digest(),
+        trail=() if config.trail else None,
     )
 
 
@@ -60,5 +59,5 @@ def register(config: JobConfig, head: Head, replica: Replica, nonce: str) -> tup
         return head, incarnation
     lives = list(head.incarnations)
     lives[replica] = (incarnation + 1, nonce)
-    changed = msgspec.structs.replace(head, version=head.version + 1, incarnations=tuple(lives), by=None)
+    changed = successor(head, incarnations=tuple(lives), by=None)
     return changed, incarnation + 1

@@ -26,9 +26,10 @@ from .config import JobConfig
 from .effects import Effect, Exit, Note, SetTimer
 from .errors import ConfigError
 from .head import Head, Status
-from .ids import MemberId, Replica
+from .ids import Incarnation, MemberId, Replica
 from .intent import Intent, evaluate
 from .plan import lineage_root
+from .planner import Members
 from .record import Held, Record, Stance
 from .recovery import rebuild, suspend
 from .registry import genesis, register
@@ -65,6 +66,7 @@ class Session:
         "_nonce",
         "_put_off",
         "_replica",
+        "_tried",
         "client",
         "me",
         "phase",
@@ -79,6 +81,7 @@ class Session:
         self._intent: Intent | None = None
         self._put_off: Intent | None = None
         self._confirmed = False
+        self._tried: Incarnation = 0  # the life that we have asked the store to enter us as
         self.client = StoreClient(config.timeouts.store)
         self.me = MemberId(replica, 0)
         self.phase = Phase.REGISTERING
@@ -100,8 +103,15 @@ class Session:
         if getattr(answer, "fenced", False):
             self._leave("a later life of this replica has registered", out)
         elif call is not None and call.purpose == "fresh" and self._intent is not None:
-            self._decide(self._intent, out)
+            self._decide_on(self._intent, answer, out)
         self._look(out)
+
+    def _decide_on(self, intent: Intent, view: object, out: list[Effect]) -> None:
+        """The head was read first, then the records: decide on just that, unless it is old already."""
+        self._intent = None
+        head = self.client.head
+        if isinstance(view, store.View) and view.head is not None and view.head == head:
+            self._decide(intent, Members(view.records, frozenset(view.leased)), out)
 
     def watched(self, change: object, out: list[Effect]) -> None:
         self._put_off = None
@@ -157,16 +167,15 @@ class Session:
             self._intent = intent
             self.client.ask("fresh", store.Read(linearizable=True), out)
         else:
-            self._decide(intent, out)
+            self._decide(intent, self.client.members, out)
 
     # -- inside -------------------------------------------------------------------------------------
 
     def _waiting(self) -> bool:
         return any(self.client.busy(purpose) for purpose in ("cas", "again", "fresh"))
 
-    def _decide(self, intent: Intent, out: list[Effect]) -> None:
-        self._intent = None
-        result = evaluate(self._config, self.client, intent, self.me)
+    def _decide(self, intent: Intent, members: Members, out: list[Effect]) -> None:
+        result = evaluate(self._config, self.client, intent, self.me, members)
         if isinstance(result, Next):
             self._cas(result.head, out)
         elif isinstance(result, NotYet):
@@ -204,7 +213,11 @@ class Session:
 
     def _notice_successor(self, out: list[Effect]) -> None:
         head = self.client.head
-        if self.phase is Phase.ACTIVE and head is not None and not head.current(self.me):
+        if self.phase is not Phase.ACTIVE or head is None or head.current(self.me):
+            return
+        if head.incarnations[self._replica][0] < self.me.incarnation:
+            self._leave("the store that was rebuilt does not know this life", out, restart=True)
+        else:
             self._leave("a later life of this replica has registered", out)
 
     def _register(self, out: list[Effect]) -> None:
@@ -220,6 +233,10 @@ class Session:
             self._leave(str(error), out)
             return
         if changed is not head:
+            if self._tried and incarnation > self._tried:
+                self._leave("another process of this replica has registered", out, restart=True)
+                return
+            self._tried = incarnation
             self._cas(changed, out)
             return
         self.me = MemberId(self._replica, incarnation)
@@ -251,10 +268,10 @@ class Session:
         if isinstance(result, Next):
             self._cas(result.head, out)
 
-    def _leave(self, reason: str, out: list[Effect]) -> None:
+    def _leave(self, reason: str, out: list[Effect], restart: bool = False) -> None:
         if self.phase is not Phase.GONE:
             self._move(Phase.GONE)
-            out.append(Exit(reason, restart=False))
+            out.append(Exit(reason, restart))
 
     def _move(self, phase: Phase) -> None:
         assert phase in MOVES[self.phase], f"session: {self.phase.name} to {phase.name}"

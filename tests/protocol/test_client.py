@@ -7,8 +7,9 @@ import pytest
 from ftruntime.protocol import store
 from ftruntime.protocol.client import NOTHING, Call, StoreClient
 from ftruntime.protocol.effects import SetTimer, StoreCall
-from ftruntime.protocol.head import Status
+from ftruntime.protocol.head import TRAIL, Status, successor
 from ftruntime.protocol.recovery import suspend
+from ftruntime.protocol.registry import genesis
 
 from .builders import after, committed, head_at, job, life, lives, word
 
@@ -82,12 +83,42 @@ def test_a_request_is_answered_once_or_given_up_once():
     assert talk.client.expired(first) is None and not talk.client.busy("again")
 
 
-def test_an_answer_that_was_given_up_is_still_news():
+def test_the_head_of_an_answer_that_was_given_up_is_still_news():
     talk = Talk()
     number = talk.ask()
     talk.client.expired(number)
     assert talk.view(OLD, word(CONFIG, life(1), 1, 3), number=number) is None
-    assert talk.client.head == OLD and talk.client.members.record(life(1)) is not None
+    assert talk.client.head == OLD
+    assert talk.client.members.record(life(1)) is None, "how old its records are nobody knows any more"
+
+
+def test_a_read_does_not_overwrite_what_the_watch_has_brought_since_it_was_sent():
+    """Served before the lease was taken, answered after the watch told of it."""
+    talk = Talk()
+    number = talk.ask()
+    talk.watch(store.LeaseChanged(life(1), True))
+    talk.watch(store.RecordChanged(word(CONFIG, life(1), 1, 3)))
+    talk.view(OLD, number=number)
+    assert talk.client.leased(life(1)) and talk.client.members.record(life(1)) is not None
+
+
+def test_a_head_of_another_branch_is_a_lost_store():
+    """The store came back older and was written to since: its version has caught up, its past has not."""
+    first = genesis(CONFIG)
+    ours = successor(successor(first, round=2), round=3)
+    theirs = successor(successor(successor(first, closes=1), round=2), round=3)
+    talk = seen(ours)
+    talk.watch(store.HeadChanged(theirs))
+    assert talk.client.lost and talk.client.head == ours and talk.client.standing == theirs
+
+
+def test_a_head_far_along_the_own_branch_is_no_lost_store():
+    ours = later = genesis(CONFIG)
+    for _ in range(3 * TRAIL):
+        later = successor(later)
+    talk = seen(ours)
+    talk.watch(store.HeadChanged(later))
+    assert talk.client.head == later and not talk.client.lost
 
 
 # -- forward only ------------------------------------------------------------------------------
