@@ -1,1 +1,24 @@
-"""Mock GPUs, a network model and a consensus store in virtual time, and what drives them."""
+"""Mock GPUs, a network model and a consensus store in virtual time, and what drives them.
+
+``Emulation`` runs a job of ``RunSettings`` and writes an ``EventLog``; ``World`` is a job without time.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .emulation import Emulation
+    from .eventlog import EventLog
+    from .settings import RunSettings
+    from .world import World
+
+_LAZY = {"Emulation": "emulation", "EventLog": "eventlog", "RunSettings": "settings", "World": "world"}
+__all__ = ["Emulation", "EventLog", "RunSettings", "World"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)

@@ -32,7 +32,7 @@ FEWEST = 4  # lanes for which looking whether they are alike is worth its while
 class Way(NamedTuple):
     """What running a lane left, for each process of the lane, and beside them.
 
-    rings, shares, sent, stale, free:  per process: image, progress, messages sent and ignored, time of the NIC
+    rings, shares, sent, stale, free:  per process: image, progress, messages sent, ignored, its NIC's time
     measured:  (process, time) of each Measure, in order: the only thing that left the lane
     due:       what is still due, by time: (process that hears, event) without positions
     buckets:   (first, end) of the buckets that were reduced
@@ -200,7 +200,7 @@ def _without_position(
         events = []
         for handler, event in zip(flat[::2], flat[1::2], strict=True):
             process = handler.__self__
-            if type(event) is m.Chunk:
+            if type(event) is m.Chunk and event.round in process.rings:
                 events.append((process.address[0], process.rings[event.round].left, event))
             elif type(event) is e.Received and type(event.message) is m.Ack:
                 events.append((process.address[0], event.source[0], event.message))

@@ -68,7 +68,8 @@ class FingerprintDevice:
     __slots__ = (
         "replica", "position", "shared", "step", "lineage", "state", "hbm", "host",
         "compute", "ftar", "copy", "slow", "hung", "flip", "nan",
-        "_grads", "_grad_bytes", "_retained", "_computing", "_ready", "_rounds", "_served", "_frozen", "_staged",
+        "_grads", "_grad_bytes", "_retained", "_computing", "_ready",
+        "_rounds", "_served", "_frozen", "_staged",
     )  # fmt: skip
 
     def __init__(self, replica: Replica, position: Position, shared: Shared, lineage: Lineage) -> None:

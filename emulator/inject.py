@@ -41,8 +41,7 @@ class Injector:
         DO[type(fault)](self, fault, now)
 
     def _entry(self, fault: v.AnyFault) -> dict[str, Any]:
-        entry = msgspec.to_builtins(fault)
-        assert isinstance(entry, dict)
+        entry: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(fault))  # lists, as a file has them
         return entry
 
     def _later(self, seconds: float, act: Callable[[float], object], fault: v.AnyFault) -> None:
@@ -74,6 +73,7 @@ class Injector:
                 process.stall = True  # it goes on until FTAR, and sticks there
 
     def slow(self, fault: v.Slow, now: float) -> None:
+        """A straggler: its links or its device, until the fault ends."""
         targets = self._targets(fault)
         if fault.part == "link":
             self._link(LinkFaultKind.BANDWIDTH, targets, fault.duration, min(1.0, 1.0 / fault.factor))

@@ -84,7 +84,8 @@ class Lane:
 
     def run(self) -> int:
         """Run what is due before the kernel's ``limit``, but no further than the instant at which something
-        outside the lane was scheduled: it may come back to a rank of the lane. Returns how many events ran."""
+        outside the lane was scheduled: it may come back to a rank of the lane. Returns the number of events.
+        """
         kernel, times, count = self._kernel, self._times, 0
         kernel.left_lane = False
         while times and times[0] < kernel.limit and not kernel.left_lane:

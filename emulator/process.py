@@ -90,8 +90,9 @@ class Process:
     """
 
     __slots__ = (
-        "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler", "hear_chunk", "host_free",
-        "job", "lane", "leads", "mates", "pending", "rank", "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped",
+        "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler",
+        "hear_chunk", "host_free", "job", "lane", "leads", "mates", "pending", "rank", "reported",
+        "rings", "sent", "source", "stall", "step", "stuck", "tapped",
     )  # fmt: skip
 
     def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
@@ -322,6 +323,7 @@ class Process:
         self._transmit(effect.to, message, CONTROL_BYTES, now, Process.on_range, extra=self.host_free - now)
 
     def reconnect(self, effect: f.Reconnect, now: float) -> None:
+        """Up again when the network says; lost when it does not come back in time."""
         up = self.job.network.connected(self.address, (effect.peer, self.address[1]), now)
         if up == math.inf:
             target = self.job.processes.get((effect.peer, self.address[1]))

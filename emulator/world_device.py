@@ -73,6 +73,7 @@ class WorldDevice:
     # -- commands ------------------------------------------------------------------------------
 
     def launch(self, effect: f.Launch) -> None:
+        """Gradients of the task's samples on the present state, one bucket after the other."""
         self._open(effect.plan, effect.task)
         share = (self._replica, self.state[1], effect.task.ranges)
         if effect.reuse and share != self.gradient:

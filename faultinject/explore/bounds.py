@@ -52,7 +52,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 streams=self.replicas,
                 samples_per_step=1,
                 scalars=0,
-                trail=False,  # footprints tell branches of a lost store apart, and would make no two states equal
+                trail=False,  # footprints of a head's past would make no two states equal
                 ftar=Ftar(buckets=(16,), chunk_bytes=1 << 20, slots=2),
                 catch_up=CatchUp(mode=self.mode, ranges=1),
             )

@@ -41,6 +41,7 @@ class Ballot:
         return other
 
     def cast(self, voter: Position, yes: bool, scalars: Scalars, report: ErrorReport | None) -> bool | None:
+        """Count a vote; what to pass on of it, as the class says."""
         if not yes:
             self._yes.pop(voter, None)
             if self._said_no:

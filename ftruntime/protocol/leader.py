@@ -67,6 +67,7 @@ class Leader(Orders):
         self._reconcile(out)
 
     def timer(self, name: str, tag: int, out: list[Effect]) -> None:
+        """A timer that was set fired; whether it still means anything is seen where it is looked into."""
         if name == "store":
             self.session.unanswered(tag, out)
         elif name == "renew":

@@ -362,6 +362,7 @@ class Member(Shard):
     # -- links, time and faults --------------------------------------------------------------------
 
     def timer(self, name: str, tag: int, now: float, out: list[Effect]) -> None:
+        """The clock of a ring or of a fetch."""
         if name == "range":
             if self._fetch is not None:
                 self._fetch.timer(tag, now, out)
