@@ -97,6 +97,7 @@ class Injector:
             process.device.poison()
 
     def pause(self, fault: v.Pause, now: float) -> None:
+        """Everything that the processes would hear meanwhile, they hear when they go on."""
         targets = self._targets(fault)
         for process in targets:
             process.pause()
@@ -148,6 +149,7 @@ class Injector:
         self._later(fault.duration, lambda now: None, fault)
 
     def partition(self, fault: v.Partition, now: float) -> None:
+        """Between every two groups, or from the first to the second; a group with the store is cut from or with it."""
         sides = [frozenset(p for p in group if p != "store") for group in fault.groups]
         pairs = [(a, b) for a in range(len(sides)) for b in range(len(sides)) if a != b]
         for a, b in [(0, 1)] if fault.one_way else pairs:

@@ -339,6 +339,7 @@ class Process:
     # -- compute ---------------------------------------------------------------------------------
 
     def launch(self, effect: f.Launch, now: float) -> None:
+        """Forward and backward; the protocol hears of each bucket when the device has it."""
         plan, task = effect.plan, effect.task
         try:
             launched = self.device.launch(task.ranges, self.job.read(task.ranges), effect.reuse, now)
@@ -388,6 +389,7 @@ class Process:
         return geometry(ftar.buckets, task.members, ftar.chunk_bytes, ftar.slots)
 
     def hold(self, effect: f.Hold, now: float) -> None:
+        """Buffers for the sums of a round that this rank catches up by."""
         plan, task = effect.plan, effect.task
         try:
             if task.part is Part.ZEROS:
@@ -407,6 +409,7 @@ class Process:
         self.job.kernel.at(now, self.handler, e.Measured(effect.round, scalars))
 
     def apply(self, effect: f.Apply, now: float) -> None:
+        """The optimizer step; logged, as the device did it, when the device has it done."""
         if self.leads:
             self.job.applying(self.address[0], effect.plan.round, now)
         plan, device, member = effect.plan, self.device, self.member
@@ -456,6 +459,7 @@ class Process:
         self.device.unstage(effect.lineage)
 
     def restore(self, effect: f.Restore, now: float) -> None:
+        """Stage a shard from storage; one that storage does not have fails at once."""
         state = self.job.stored_state(effect.name, self.address[1], self.device)
         if state is None:
             failed = e.Restored(effect.lineage, False, f"checkpoint {effect.name} has no such shard")

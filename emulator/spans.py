@@ -10,7 +10,7 @@ OnSpan = Callable[[Replica, str, float, float, dict[str, object]], None]
 
 
 class Spans:
-    """Open spans of each replica by name; ``on_span(replica, name, start, end, args)`` gets each at its end."""
+    """Open spans of each replica; ``on_span(replica, name, start, end, args)`` gets each at its end."""
 
     def __init__(self, on_span: OnSpan | None) -> None:
         self._on_span = on_span

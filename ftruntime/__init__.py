@@ -1,1 +1,1 @@
-"""FT-HSDP: a runtime that trains on while replicas die. ``ftruntime.protocol`` is its heart, without any I/O."""
+"""FT-HSDP: a runtime that trains on while replicas die. ``ftruntime.protocol`` is its heart, without I/O."""
