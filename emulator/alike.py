@@ -65,6 +65,8 @@ class Alike:
         kernel, known, count = self._job.kernel, {}, 0
         worth = len(lanes) >= FEWEST
         for lane in lanes:
+            if lane.next_time >= kernel.limit:
+                continue
             kernel.now = first
             standing = self._standing(lane) if worth else None
             if standing is None:
@@ -176,12 +178,14 @@ class Alike:
 
 
 def _only_share(process: Process) -> Share | None:
-    """The round of a process that does nothing but reduce it."""
+    """The round of a process that does nothing but reduce it, and has not come to the vote."""
     shares = process.rank.member.shares
     if process.deaf or process.stall or process.leads or len(shares) != 1:
         return None
-    share = next(iter(shares.values()))
-    return None if share.source is not None or share.sink is not None else share
+    for share in shares.values():
+        if share.source is None and share.sink is None and share.scalars is None:
+            return share
+    return None
 
 
 def _boundary(ends: tuple[int, ...], taken: int) -> int | None:

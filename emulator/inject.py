@@ -149,7 +149,7 @@ class Injector:
         self._later(fault.duration, lambda now: None, fault)
 
     def partition(self, fault: v.Partition, now: float) -> None:
-        """Between every two groups, or from the first to the second; a group with the store is cut from or with it."""
+        """Between every two groups, or from the first to the second; the store may be in a group."""
         sides = [frozenset(p for p in group if p != "store") for group in fault.groups]
         pairs = [(a, b) for a in range(len(sides)) for b in range(len(sides)) if a != b]
         for a, b in [(0, 1)] if fault.one_way else pairs:

@@ -20,6 +20,14 @@ class Progress(Invariant):
         super().__init__(world)
         self._running = False
         self._since = 0.0
+        self._ran = 0.0  # seconds that the clock ran altogether
+        self._last = 0.0
+
+    @property
+    def due(self) -> bool:
+        """The run was whole, or well for long enough, to show a commit."""
+        world = self.world
+        return world.commits > 0 and (not world.faults.seen or self._ran > world.config.progress_bound_s)
 
     def on_head(self, e: Entry, head: HeadView) -> None:
         self._tick(e, again=head.committed)
@@ -39,6 +47,8 @@ class Progress(Invariant):
     def _tick(self, e: Entry, again: bool) -> None:
         """Judge the time until now, then look whether the clock goes on."""
         t, bound = e[1], self.world.config.progress_bound_s
+        self._ran += (t - self._last) * self._running
+        self._last = t
         if self._running and t - self._since > bound:
             waited = t - self._since
             message = f"no commit for {waited:.3f} s with enough replicas well; the bound is {bound:g} s"

@@ -214,7 +214,7 @@ class Checker:
         world, names = self.world, set()
         disturbed = world.faults.seen > 0 or world.crashes > 0
         if world.commits:
-            names |= {"agreement", "atomicity", "single_lineage", "exactly_once", "gradient", "progress"}
+            names |= {"agreement", "atomicity", "single_lineage", "exactly_once", "gradient"}
             if world.config.replicas >= 2:
                 names.add("equality")
         if disturbed and world.ended:
@@ -224,7 +224,7 @@ class Checker:
         if world.rollbacks or (world.crashes and world.commits_after_crash):
             names.add("durability")
         for invariant in self.invariants:
-            if isinstance(invariant, (Convergence, Resources)) and invariant.due:
+            if isinstance(invariant, (Convergence, Progress, Resources)) and invariant.due:
                 names.add(invariant.name)
         return frozenset(names)
 
