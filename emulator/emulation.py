@@ -234,6 +234,11 @@ class Emulation:
             return TensorDevice(replica, position, self._shared, self._root)
         return FingerprintDevice(replica, position, self._shared, self._root)
 
+    def life_of(self, replica: Replica) -> int:
+        """The last life of ``replica`` that has registered; 0 if none has."""
+        head = self.store.head
+        return 0 if head is None else head.incarnations[replica][0]
+
     def warm_up_s(self, replica: Replica) -> float:
         return self.launcher.warm_up_s(replica)
 

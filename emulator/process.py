@@ -64,6 +64,7 @@ class RingBuffers:
         shape: Geometry,
         index: int,
         left: Replica,
+        right_address: Address,
         right: Process | None,
     ) -> None:
         job = process.job
@@ -75,7 +76,7 @@ class RingBuffers:
         self.slow = right is None or job.completions
         self.incarnation = process.rank.member.me.incarnation
         self.right = None if right is None else right.chunk_handler
-        self.target: Address = (-1, -1) if right is None else right.address
+        self.target: Address = right_address
         self.at, self.network, self.reduce_s = process.lane.at, job.network, job.reduce_s
         self.nic, self.free = job.network.nic(process.address)
         self.latency_s, self.byte_s = job.network.link(process.address, self.target) if right else (0.0, 0.0)
@@ -256,7 +257,8 @@ class Process:
     def _deliver_chunk(self, buffers: RingBuffers, chunk: m.Chunk, arrival: float, now: float) -> None:
         """The neighbour is gone, the link fails, or the end of a transfer must be told."""
         if buffers.right is None:
-            return  # the protocol is about to hear of it
+            self._refused(buffers.target[0], now, now)
+            return
         if arrival == math.inf:
             self._link_failed(buffers.target, chunk.round, now)
             return
@@ -277,7 +279,7 @@ class Process:
         handler: Callable[[Process, Any, float], None],
         extra: float = 0.0,
     ) -> None:
-        """Deliver ``message`` when the network says; a process that is gone gets nothing."""
+        """Deliver ``message`` when the network says; a process that is gone refuses it."""
         job = self.job
         self.sent += 1
         arrival = job.network.arrival(self.address, to, size, now)
@@ -285,10 +287,21 @@ class Process:
             self._link_failed(to, getattr(message, "round", -1), now)
             return
         target = self._process_at(to)
-        if target is not None:
+        own = to[0] == self.address[0]
+        if target is not None and (own or (target.alive and target.member.incarnation)):
             bound = target.handler if handler is Process.handle else handler.__get__(target)
             at = self.lane.at if type(message) in RING else job.kernel.at
             at(arrival + extra, bound, e.Received(self.address, message))
+        elif not own:
+            self._refused(to[0], arrival + (arrival - now), now)
+
+    def _refused(self, peer: Replica, back: float, now: float) -> None:
+        """Nobody is there, or not yet: the connection to the peer's last life is refused at once."""
+        if self.reported.get(peer, 0.0) > now:
+            return  # under way already
+        self.reported[peer] = back
+        life = self.job.life_of(peer)
+        self.job.kernel.at(back, self.handler, e.PeerLost(peer, life, "connection refused"))
 
     def _link_failed(self, to: Address, round: Round, now: float) -> None:
         """Tell the protocol, once, when the connection to ``to`` gives up."""
@@ -381,8 +394,9 @@ class Process:
         tapped = bool(task.learners)
         exchange = self.device.exchange(plan.round, shape, task.index, tapped=tapped, zeros=zeros)
         assert task.left is not None and task.right is not None
-        right = self._process_at((task.right.replica, self.address[1]))
-        self.rings[plan.round] = RingBuffers(self, exchange, shape, task.index, task.left.replica, right)
+        at = (task.right.replica, self.address[1])
+        right = self._process_at(at)
+        self.rings[plan.round] = RingBuffers(self, exchange, shape, task.index, task.left.replica, at, right)
 
     def _shape(self, task: Task) -> Geometry:
         ftar = self.job.config.ftar
