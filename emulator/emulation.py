@@ -168,7 +168,8 @@ class Emulation:
         healthy = (
             process.alive and not process.stuck and process.backlog is None and member.me.incarnation > 0
         )
-        return [replica, member.me.incarnation, member.step, member.lineage, healthy]
+        device = process.device
+        return [replica, member.me.incarnation, device.step, device.lineage, healthy]
 
     def _meta(self) -> dict[str, object]:
         c, t = self.config, self.config.timeouts

@@ -192,8 +192,14 @@ class Launcher:
         job = self._job
         job.kernel.at(now + LOOKS_EVERY_S, self._look, replica)
         leader, head = job.processes.get((replica, 0)), job.store.head
-        served = job.store.reachable(replica) and head is not None and head.status is not Status.LOST
-        well = leader is None or not served or job.store.leased(leader.member)
+        # A life that is not registered waits while the store has no head; whoever is renews its lease even then.
+        open_to_new = head is not None and head.status is not Status.LOST
+        well = (
+            leader is None
+            or not job.store.reachable(replica)
+            or job.store.leased(leader.member)
+            or not (leader.member.incarnation or open_to_new)
+        )
         if well or self._started[replica] > self._leased[replica]:
             self._leased[replica] = now
         elif now - self._leased[replica] > RENEWALS_MISSED * job.config.timeouts.lease / 3:

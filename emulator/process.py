@@ -8,6 +8,7 @@ about a device is written here, from what the device did.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,7 @@ class Process:
     __slots__ = (
         "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler",
         "hear_chunk", "host_free", "job", "lane", "leads", "mates", "pending", "rank", "reported",
-        "rings", "sent", "source", "stall", "step", "stuck", "tapped",
+        "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent",
     )  # fmt: skip
 
     def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
@@ -101,6 +102,7 @@ class Process:
         self.alive, self.stuck, self.stall = True, False, False
         self.leads = address[1] == 0
         self.mates: list[Process] = []
+        self.unsent: dict[Address, deque[m.Message]] = {}  # to mates, over links that fail
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
         self.step, self.hear_chunk = rank.step, rank.chunk
@@ -267,8 +269,39 @@ class Process:
             self.lane.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
 
     def send(self, effect: f.Send, now: float) -> None:
-        message = effect.message
-        self._transmit(effect.to, message, CONTROL_BYTES, now, Process.handle)
+        to, message = effect.to, effect.message
+        if to[0] == self.address[0] and (self.job.network.faulty or self.unsent):
+            self._tell_mate(to, message, now)
+        else:
+            self._transmit(to, message, CONTROL_BYTES, now, Process.handle)
+
+    def _tell_mate(self, to: Address, message: m.Message, now: float) -> None:
+        """Ranks of a replica talk over connections that send again what was lost, in order, until a
+        connection has lost for so long that it is reset."""
+        waiting = self.unsent.get(to)
+        if waiting is None:
+            self.unsent[to] = waiting = deque()
+            self.job.kernel.at(now, self._send_again, (to, now))
+        waiting.append(message)
+
+    def _send_again(self, which: tuple[Address, float], now: float) -> None:
+        (to, since), job = which, self.job
+        waiting = self.unsent[to]
+        while waiting and self.alive:
+            arrival = job.network.arrival(self.address, to, CONTROL_BYTES, now)
+            if arrival == math.inf:
+                break
+            self.sent += 1
+            job.kernel.at(arrival, self.mates[to[1]].handler, e.Received(self.address, waiting.popleft()))
+            since = now
+        if not waiting or not self.alive:
+            del self.unsent[to]
+        elif now - since < job.reset_after_s:
+            job.kernel.at(now + SENT_AGAIN_S, self._send_again, (to, since))
+        else:
+            del self.unsent[to]
+            lost = e.PeerLost(to[0], self.member.incarnation, f"the connection to rank {to[1]} was reset")
+            job.kernel.at(now, self.handler, lost)
 
     def _transmit(
         self,
@@ -527,6 +560,7 @@ class Process:
 
 
 RING = frozenset({m.Join, m.Chunk, m.Ack, m.Probe, m.Waiting})  # messages of a lane
+SENT_AGAIN_S = 0.2  # as operating systems do
 STALL_AFTER_S = 2.5e-3  # a rank that joins and stalls forwards chunks for so long
 
 

@@ -4,7 +4,8 @@ others at most the stated stall.
 - Every life that ends has a reason of its own: one of its ranks crashed, a fault touched its replica
   (or the whole job) while it lived, or it was succeeded. If the whole job stops, that is no one's
   blast radius; else a life that left without a reason was taken down by another's fault.
-- A crash ends its replica's life: a replica does not run on with a rank missing.
+- A crash has a fault as its reason, too: a rank that dies of the runtime itself is a fault of the runtime. It
+  ends its replica's life: a replica does not run on with a rank missing.
 - Between two commits with disturbances in between there is at most the usual time (the median of
   undisturbed ones) and the stated stall for each disturbance: a fault that begins or ends, a crash, or, if
   none of these, a fault that is still on. Only while enough replicas are well, and without a rollback:
@@ -57,8 +58,11 @@ class BlastRadius(Invariant):
         self.checked += 1
         self._disturbed += 1
         self._look()
-        if (e[2], e[3]) not in self.world.lives:
+        life = self.world.lives.get((e[2], e[3]))
+        if life is None:
             self.fail(f"{e[2]}.{e[3]} crashes, but it is not alive", e, members=((e[2], e[3]),))
+        elif not self.world.faults.touched_since(e[2], life.since):
+            self.fail(f"{life} crashes, but no fault was its own", e, members=(life.key,))
 
     def on_end(self, e: Entry) -> None:
         bound = self.world.config.progress_bound_s

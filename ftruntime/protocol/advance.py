@@ -57,6 +57,8 @@ def advance(
         return Settled(head.fate(round))
     if not head.current(by):
         return NotYet(f"{by} was succeeded by a later life")
+    if fate is Fate.COMMITTED and by not in head.plan.contributors:
+        return NotYet(f"{by} does not contribute to round {round} as it stands")
     if head.status is not Status.RUNNING:
         return NotYet(f"round {round} is {head.status.name.lower()}: only recovery leads out of it")
     return (_commit if fate is Fate.COMMITTED else _close)(config, head, by, members)
@@ -64,7 +66,6 @@ def advance(
 
 def _commit(config: JobConfig, head: Head, by: MemberId, members: Members) -> Advance:
     plan = head.plan
-    assert by in plan.contributors, "only a contributor of the plan may commit its round"
     base = Base(
         plan.base.step + 1,
         plan.lineage_after,
@@ -99,7 +100,7 @@ def _tapping(head: Head, members: Members) -> frozenset[MemberId]:
     found = set()
     for catcher in plan.catchers:
         record = members.record(catcher.member)
-        if record is None or not members.live(head, catcher.member):
+        if record is None or not catcher.holds or not members.live(head, catcher.member):
             continue
         if record.holds(plan.base.lineage) and not members.said_no(catcher.member, plan.round):
             found.add(catcher.member)
@@ -148,7 +149,9 @@ def _recorded(head: Head, members: Members, lineage: str) -> set[MemberId]:
 
 
 def _guilty(head: Head, members: Members) -> list[MemberId]:
-    accused_by = accusations(members.live_records(head), head.round)
+    """Whom contributors could not talk to; whom a catcher cannot reach is its own business (design 3.5)."""
+    contributors = [r for r in members.live_records(head) if r.member in head.plan.contributors]
+    accused_by = accusations(contributors, head.round)
     out = blamed(accused_by)
     return [m for m in head.plan.ring() if m.replica in out]
 

@@ -134,6 +134,16 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
             return Fate.OPEN
         return Fate.CLOSED if self.commit_of(round) is None else Fate.COMMITTED
 
+    def fate_of(self, plan: Plan) -> Fate:
+        """What became of the round of exactly ``plan``. In a store that came back older a round may have been
+        opened again with another plan: then this one is closed, whatever became of the other."""
+        if plan.round >= self.round:
+            same = plan.round == self.round and plan.lineage_after == self.plan.lineage_after
+            return Fate.OPEN if same else Fate.CLOSED
+        commit = self.commit_of(plan.round)
+        same = commit is not None and commit.lineage == plan.lineage_after
+        return Fate.COMMITTED if same else Fate.CLOSED
+
     def on_chain(self, lineage: Lineage) -> bool:
         """Whether ``lineage`` is a prefix of the chain (design 3.2: nothing else is ever a base)."""
         return any(commit.lineage == lineage for commit in self.chain)

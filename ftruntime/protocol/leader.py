@@ -21,7 +21,7 @@ from . import messages as m
 from .advice import should_close
 from .config import JobConfig
 from .effects import Effect, Note, SetTimer
-from .head import Checkpoint, Head, Status
+from .head import Checkpoint, Fate, Head, Status
 from .ids import Replica, Round
 from .intent import Intent, Want
 from .orders import Orders, without_fault
@@ -234,7 +234,8 @@ class Leader(Orders):
         """The newest round such that the outcome of every earlier one has been carried out here (!)."""
         rounds = [head.round]
         if self.run is not None:
-            rounds.append(self.run.round)
+            # Under ``recovering`` nothing is open: a round that is not settled yet lies behind.
+            rounds.append(min(self.run.round, head.round - (head.status is not Status.RUNNING)))
         settled = self.way.oldest_settled(head)
         if settled is not None:
             rounds.append(settled)
@@ -254,14 +255,22 @@ class Leader(Orders):
             ready=self._prepared,
             accuses=accuses,
             fetching=self._fetching(head),
-            unreadable=self._unreadable,
+            unreadable=self._still_unreadable(head),
         )
+        self.session.word = record
         said = self.session.said
         undisturbed = self.session.me in head.plan.contributors and head.status is Status.RUNNING
-        late = self.run is not None and self.run.round < head.round
+        lacking = (State.RUNNING, State.SEALING, State.DROPPED)
+        late = self.run is not None and self.run.round < head.round and self.run.state in lacking
         took_back = said is not None and said.round == head.round and said.stance is Stance.NO
         if said is None or stance is Stance.NO or not undisturbed or late or took_back:
             self.session.publish(record, out)
+
+    def _still_unreadable(self, head: Head) -> tuple[str, ...]:
+        """Of what this replica could not restore, what is on record still."""
+        recorded = {c.name for c in head.checkpoints}
+        self._unreadable = tuple(name for name in self._unreadable if name in recorded)
+        return self._unreadable
 
     def _stance(self, head: Head) -> tuple[Stance, tuple[Replica, ...]]:
         run = self.run
@@ -286,7 +295,8 @@ class Leader(Orders):
         """What we want of the head now. Safety never depends on it."""
         client, me, run = self.session.client, self.session.me, self.run
         if head.status is Status.RUNNING:
-            if run is not None and run.round == head.round and run.state is State.COMPLETE:
+            mine = run is not None and head.fate_of(run.plan) is Fate.OPEN
+            if run is not None and mine and run.state is State.COMPLETE:
                 return Intent(Want.COMMIT, run.round)
             waited = self._due >= head.round
             if client.leased(me) and should_close(self._config, head, me, client.members, waited):

@@ -24,6 +24,7 @@ from .share import Share, State
 from .tap import TapSink, TapSource
 from .task import Part
 
+MAX_SERVED = 4  # rounds that are applied here and still served
 MAX_EARLY = 64  # messages of a round whose plan has not come down yet
 
 
@@ -80,7 +81,7 @@ class Member(Shard):
         assert self.phase is Phase.IDLE or holding, "only holding goes on while the state changes"
         assert plan.round > self._begun, "plans come in order"
         self._begun = plan.round
-        self._retire(plan.round - 1, out)
+        self._retire(out)
         self._freeze(task, out)
         if task.part is Part.CONTRIBUTE:
             self._contribute(message, now, out)
@@ -90,10 +91,11 @@ class Member(Shard):
             self._learn(message, out)
         self._replay_early(now, out)
 
-    def _retire(self, before: Round, out: list[Effect]) -> None:
-        """Stop serving rounds that every neighbour has had a whole round's time to complete."""
-        served = [r for r, s in self.shares.items() if s.state is State.APPLIED and r < before]
-        for round in served:
+    def _retire(self, out: list[Effect]) -> None:
+        """A round is served until its neighbours have all of it or are gone (``_progress``). Only the oldest
+        go before that: a neighbour that neither comes nor goes must not take memory without end."""
+        served = [round for round, share in self.shares.items() if share.state is State.APPLIED]
+        for round in served[:-MAX_SERVED]:
             self._forget(round, out)
 
     def _forget(self, round: Round, out: list[Effect]) -> None:
@@ -242,7 +244,7 @@ class Member(Shard):
         if failure is not None and not share.said_no and share.state in (State.WORKING, State.WHOLE):
             share.said_no = True
             self._cast_vote(self.position, round, False, (), failure, out)
-        if share.state is State.APPLIED and share.acknowledged:
+        if share.state is State.APPLIED and (share.acknowledged or failure is not None):
             self._forget(round, out)
 
     def _measure(self, share: Share, out: list[Effect]) -> None:
@@ -390,7 +392,14 @@ class Member(Shard):
                 self._progress(share, out)
 
     def peer_lost(self, peer: Replica, incarnation: int, reason: str, now: float, out: list[Effect]) -> None:
-        """The rank of this position in ``peer`` is gone: whatever we had with it ends."""
+        """The rank of this position in ``peer`` is gone: whatever we had with it ends.
+
+        Without a connection to a rank of the own replica, what goes up and down the tree is lost: a
+        replica that misses an order would wait for ever, so it leaves.
+        """
+        if peer == self.me.replica:
+            self.local_error(ErrorReport(ErrorClass.LOCAL_FATAL, reason), out)
+            return
         for share in list(self.shares.values()):
             if share.ring is not None:
                 share.ring.peer_lost(peer, incarnation, reason, now, out)

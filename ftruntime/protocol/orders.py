@@ -17,7 +17,7 @@ from .errors import ErrorClass, ErrorReport
 from .head import Checkpoint, Fate, Head, Status
 from .ids import Lineage, Replica, Round
 from .ledger import advance as advance_ledger
-from .plan import Base, Catcher, Kind, Plan, lineage_root
+from .plan import Base, Catcher, Plan, lineage_root
 from .record import Held
 from .run import WHOLE, Run, State
 from .session import Session
@@ -98,12 +98,12 @@ class Orders:
     def _settle(self, head: Head, out: list[Effect]) -> bool:
         """Bring the ranks what became of the round that they run."""
         run = self.run
-        if run is None or head.fate(run.round) is Fate.OPEN:
+        if run is None or head.fate_of(run.plan) is Fate.OPEN:
             return False
         if run.state is State.DROPPED:
             self.run = None
             return True
-        if head.fate(run.round) is Fate.CLOSED:
+        if head.fate_of(run.plan) is Fate.CLOSED:
             run.move(State.DROPPING)
             self._command(m.Verdict.DROP, run.round, (), None, out)
             return True
@@ -272,8 +272,8 @@ class Orders:
         plan = head.plan
         if head.status is not Status.RUNNING or plan.round <= self._begun or self.run is not None:
             return
-        catching = plan.kind is Kind.TRAIN and plan.catcher(self.session.me) is not None
-        if catching and not self.way.gap(head, self.held.lineage):
+        catcher = plan.catcher(self.session.me)
+        if catcher is not None and catcher.holds and not self.way.gap(head, self.held.lineage):
             self._pass_on(head, plan, out)
 
     def _pass_on(self, head: Head, plan: Plan, out: list[Effect]) -> None:
@@ -304,7 +304,7 @@ class Orders:
         way, fetch = self.way, catcher.fetch
         # What is staged is being installed: to stop it for another fetch would tear it (!).
         going = (way.target is None or way.staged) and not way.gap(head, self.held.lineage)
-        if plan.kind is Kind.TRAIN:
+        if catcher.holds:
             way.begin(plan)
         if fetch is None or fetch.lineage == self.held.lineage or going:
             return

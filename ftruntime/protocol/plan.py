@@ -41,12 +41,19 @@ class Catcher(msgspec.Struct, frozen=True, array_like=True):
     fetch:   the state to fetch; None when the member is level or goes on by held gradients alone
     donors:  members that keep a frozen copy of ``fetch`` while they are named here
     tap:     the contributor whose ranks forward finished chunks; None without contributors
+    zeros:   it is a member of the ring, and sends zeros
     """
 
     member: MemberId
     fetch: Target | None = None
     donors: tuple[MemberId, ...] = ()
     tap: MemberId | None = None
+    zeros: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether the reduced gradients of the round come to it, one way or the other."""
+        return self.zeros or self.tap is not None
 
 
 class Durations(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -60,7 +67,6 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
     divisor:        what the sum of gradients is divided by when it is applied
     lr_factor:      what the learning rate is multiplied by when it is applied
-    zeros:          catchers are members of the ring and send zeros (the paper's way)
     restore:        "", or the name of the recorded checkpoint that catchers load, or "initial"
     lineage_after:  lineage of the state if the round commits; "" for a plan of kind CATCH_UP
     reason:         one line for people
@@ -75,16 +81,13 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     divisor: int
     lr_factor: float
     durations: Durations
-    zeros: bool = False
     restore: str = ""
     lineage_after: Lineage = ""
     reason: str = ""
 
     def ring(self) -> tuple[MemberId, ...]:
         """Members of the ring in order: contributors first, so that zeros never part them."""
-        if not self.zeros:
-            return self.contributors
-        return self.contributors + tuple(c.member for c in self.catchers)
+        return self.contributors + tuple(c.member for c in self.catchers if c.zeros)
 
     def catcher(self, member: MemberId) -> Catcher | None:
         for c in self.catchers:
@@ -102,10 +105,6 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
         """What the plan makes anyone do, less its number."""
         return self.kind, self.base.lineage, self.contributors, self.catchers, self.restore
 
-    def frozen_by(self, member: MemberId) -> frozenset[Lineage]:
-        """The states that ``member`` must keep a frozen copy of while this plan stands."""
-        return frozenset(c.fetch.lineage for c in self.catchers if c.fetch and member in c.donors)
-
 
 def lineage_root(job: str, initial_digest: str) -> Lineage:
     """Lineage of the state before any commit: the job and its initial state (design 3.1)."""
@@ -119,7 +118,12 @@ def lineage_after(
     ranges: tuple[tuple[SampleRange, ...], ...],
     divisor: int,
     lr_factor: float,
+    zeros: tuple[MemberId, ...] = (),
 ) -> Lineage:
-    """Lineage of the state after committing these contributions onto ``base`` (design 3.1)."""
-    content = msgspec.msgpack.encode((base, round, contributors, ranges, divisor, lr_factor))
+    """Lineage of the state after committing these contributions onto ``base`` (design 3.1).
+
+    ``zeros``: other members of the ring. They add nothing, but the length of the ring decides how buckets
+    are cut, and so in which order floating-point sums are made.
+    """
+    content = msgspec.msgpack.encode((base, round, contributors, ranges, divisor, lr_factor, zeros))
     return hashlib.blake2b(content, digest_size=16).hexdigest()

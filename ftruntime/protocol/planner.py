@@ -85,8 +85,9 @@ def make_plan(
     divisor = _divisor(config, len(contributors))
     lr_factor = _lr_factor(config, len(contributors))
     others = _others(head, members, contributors)
-    catchers = tuple(_catcher(config, head, base, r, contributors, tapping, contributors) for r in others)
-    after = lineage_after(base.lineage, head.round, contributors, ranges, divisor, lr_factor)
+    catchers = tuple(_joining(config, head, base, r, contributors, tapping) for r in others)
+    zeros = tuple(c.member for c in catchers if c.zeros)
+    after = lineage_after(base.lineage, head.round, contributors, ranges, divisor, lr_factor, zeros)
     return Plan(
         round=head.round,
         kind=Kind.TRAIN,
@@ -97,10 +98,13 @@ def make_plan(
         divisor=divisor,
         lr_factor=lr_factor,
         durations=durations(config, head.closes),
-        zeros=config.catch_up.mode == "zeros",
         lineage_after=after,
         reason=_reason(config, head, contributors, catchers),
     )
+
+
+def _penalised(head: Head) -> set[MemberId]:
+    return {p.member for p in head.penalties if p.until > head.round}
 
 
 def _able(member: MemberId, head: Head, members: Members) -> bool:
@@ -113,7 +117,7 @@ def _able(member: MemberId, head: Head, members: Members) -> bool:
 
 def _without_penalised(config: JobConfig, head: Head, able: list[MemberId]) -> tuple[MemberId, ...]:
     """Leave out whom others could not talk to, unless too few would be left to train at all."""
-    out = {p.member for p in head.penalties if p.until > head.round}
+    out = _penalised(head)
     kept = tuple(m for m in able if m not in out)
     return kept if len(kept) >= config.min_replicas else tuple(able)
 
@@ -156,6 +160,26 @@ def _restorable(head: Head, base: Base) -> str:
         if checkpoint.lineage == base.lineage:
             return checkpoint.name
     return "initial" if base.lineage == head.chain[0].lineage else ""
+
+
+def _joining(
+    config: JobConfig,
+    head: Head,
+    base: Base,
+    record: Record,
+    contributors: tuple[MemberId, ...],
+    tapping: Collection[MemberId],
+) -> Catcher:
+    """A catcher beside a round of training: by a tap, or as a member of the ring that sends zeros.
+
+    One that is not warm yet, or that others could not talk to, has no place in the ring: it waits.
+    """
+    if config.catch_up.mode == "tap":
+        return _catcher(config, head, base, record, contributors, tapping, contributors)
+    if not record.ready or record.member in _penalised(head):
+        return Catcher(record.member)
+    catcher = _catcher(config, head, base, record, contributors, tapping, ())
+    return msgspec.structs.replace(catcher, zeros=True)
 
 
 def _catcher(

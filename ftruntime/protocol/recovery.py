@@ -62,13 +62,27 @@ def _waiting_for(config: JobConfig, head: Head, members: Members, grace_over: bo
 
 
 def _reachable(config: JobConfig, head: Head, members: Members, promises: list[Record]) -> list[Record]:
-    """Without the holders that no peer can reach, once catch-up has been fruitless for long enough."""
+    """Without the holders that no peer can reach, once catch-up has been fruitless for long enough.
+
+    Those who are left must reach each other: of any that accuse one another the most accused go.
+    """
     if head.fruitless < config.catch_up.fruitless:
         return promises
     holders = {r.member.replica for r in promises if r.holds(head.end.lineage)}
     out = unreachable_holders(head, members, holders)
+    if not out:
+        return promises
     rest = [r for r in promises if r.member.replica not in out]
+    while accused := _most_accused(rest):
+        rest = [r for r in rest if r.member != accused]
     return rest if len(rest) >= config.min_replicas else promises
+
+
+def _most_accused(records: list[Record]) -> MemberId | None:
+    """Whom most of the others accuse; None if they can all talk to each other."""
+    count = {r.member: sum(r.member.replica in o.accuses for o in records) for r in records}
+    worst = max(count, key=lambda m: (count[m], m), default=None)
+    return worst if worst is not None and count[worst] else None
 
 
 def _target(
@@ -124,14 +138,15 @@ def suspend(stands: Head) -> Head:
     return successor(stands, status=Status.LOST, by=None)
 
 
-def rebuild(config: JobConfig, records: Sequence[Record], version: int, confirmed: bool) -> Advance:
+def rebuild(config: JobConfig, records: Sequence[Record], stands: Head | None, confirmed: bool) -> Advance:
     """A head for a store that came back empty or older (!): from the records of all R replicas.
 
     Each record carries the newest head that its member has seen; a replica whose process was
     restarted by its launcher says so with incarnation 0 and no head: it holds nothing and its
-    earlier life is certainly gone. The newest of all heads goes through ``recovering``, so the
+    earlier life is certainly gone. The head with the most commits goes through ``recovering``, so the
     members say by promise what they hold. With fewer than all R only the operator's word
-    (``confirmed``) opens the job again. ``version`` is what the store holds now.
+    (``confirmed``) opens the job again. ``stands`` is what the store holds now. Version and round go beyond
+    all that anyone has seen, on whatever branch: no number is used twice.
     """
     word = [r for r in records if r.seen is not None or r.member.incarnation == 0]
     missing = sorted(set(range(config.replicas)) - {r.member.replica for r in word})
@@ -140,13 +155,14 @@ def rebuild(config: JobConfig, records: Sequence[Record], version: int, confirme
     heads = [r.seen for r in word if r.seen is not None]
     if not heads:
         return NotYet("the store lost its head and no member has seen one: confirm to start anew")
-    newest = max(heads, key=lambda h: h.known)
+    newest = max(heads, key=lambda h: (h.epoch, h.end.step, h.round, h.known))
+    seen = heads if stands is None else [*heads, stands]
     return Next(
         successor(
             newest,
-            version=max(newest.version, version) + 1,
-            epoch=newest.epoch + 1,
-            round=newest.round + 1,
+            version=max(h.version for h in seen) + 1,
+            epoch=max(h.epoch for h in seen) + 1,
+            round=max(h.round for h in seen) + 1,
             status=Status.RECOVERING,
             by=None,
         )

@@ -56,6 +56,7 @@ class Session:
     nonce:    names this process's registration, so that a repeat is recognised (!)
     attempt:  0 for the first process of this replica ever: only then may it found the job
     said:     the last record that was put, whether or not the store has answered yet
+    word:     what the leader would say now, put or not
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class Session:
         "me",
         "phase",
         "said",
+        "word",
     )
 
     def __init__(self, config: JobConfig, replica: Replica, nonce: str, attempt: int) -> None:
@@ -86,6 +88,7 @@ class Session:
         self.me = MemberId(replica, 0)
         self.phase = Phase.REGISTERING
         self.said: Record | None = None
+        self.word: Record | None = None
 
     def clone(self) -> Session:
         other = copy.copy(self)
@@ -255,16 +258,16 @@ class Session:
 
     def _mourn(self, out: list[Effect]) -> None:
         """The store lost its head: stop it, say what was seen, rebuild it once all have said so (!)."""
-        assert self.said is not None and self.client.head is not None
-        self.publish(msgspec.structs.replace(self.said, seen=self.client.head), out)
+        word = self.word or self.said
+        assert word is not None and self.client.head is not None
+        self.publish(msgspec.structs.replace(word, seen=self.client.head), out)
         if self._waiting():
             return
         standing = self.client.standing
         if standing is not None and standing.status is not Status.LOST:
             self._cas(suspend(standing), out)
             return
-        version = 0 if standing is None else standing.version
-        result = rebuild(self._config, self.client.members.records, version, self._confirmed)
+        result = rebuild(self._config, self.client.members.records, standing, self._confirmed)
         if isinstance(result, Next):
             self._cas(result.head, out)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from .ids import Lineage, MemberId
 from .ledger import SampleRange
-from .plan import Kind, Plan
+from .plan import Plan
 
 
 class Part(enum.IntEnum):
@@ -56,10 +56,10 @@ def task_of(plan: Plan, me: MemberId) -> Task:
             left=ring[index - 1],
             right=ring[(index + 1) % len(ring)],
             ranges=plan.ranges_of(me) if contributing else (),
-            learners=() if plan.zeros else tuple(c.member for c in plan.catchers if c.tap == me),
+            learners=tuple(c.member for c in plan.catchers if c.tap == me),
             wanted=wanted,
         )
-    if catcher is not None and plan.kind is Kind.TRAIN:
+    if catcher is not None and catcher.tap is not None:
         return Task(Part.LEARN, len(ring), tap=catcher.tap, wanted=wanted)
     return Task(Part.BYSTANDER, len(ring), wanted=wanted)
 

@@ -87,16 +87,16 @@ class Way:
                 return f"round {commit.round} was missed"
             if round.holding is Holding.BROKEN:
                 return f"round {commit.round} is not complete at every rank"
-            if round.plan.base.lineage != lineage:
+            if round.plan.base.lineage != lineage or round.plan.lineage_after != commit.lineage:
                 return f"the chain between {lineage[:8]} and round {commit.round} is forgotten"
             lineage = commit.lineage
         return ""
 
     def applicable(self, head: Head, held: Lineage) -> HeldRound | None:
         """A held round that may be applied onto ``held`` now."""
-        for round, entry in self.rounds.items():
+        for entry in self.rounds.values():
             ready = entry.plan.base.lineage == held and entry.holding is Holding.COMPLETE
-            if ready and head.fate(round) is Fate.COMMITTED:
+            if ready and head.fate_of(entry.plan) is Fate.COMMITTED:
                 return entry
         return None
 
@@ -105,14 +105,14 @@ class Way:
         return any(
             entry.plan.base.lineage == held
             and entry.holding is Holding.RECEIVING
-            and head.fate(round) is Fate.COMMITTED
-            for round, entry in self.rounds.items()
+            and head.fate_of(entry.plan) is Fate.COMMITTED
+            for entry in self.rounds.values()
         )
 
     def useless(self, head: Head, held_step: int) -> Round | None:
         """A held round that will never be applied: closed, cut off, broken, or already contained."""
         for round, entry in self.rounds.items():
-            fate = head.fate(round)
+            fate = head.fate_of(entry.plan)
             past = entry.plan.base.step < held_step or entry.holding is Holding.BROKEN
             if fate is Fate.CLOSED or (fate is Fate.COMMITTED and past):
                 return round
@@ -120,5 +120,5 @@ class Way:
 
     def oldest_settled(self, head: Head) -> Round | None:
         """The oldest held round whose outcome is known and not yet carried out."""
-        settled = [r for r in self.rounds if head.fate(r) is not Fate.OPEN]
+        settled = [r for r, e in self.rounds.items() if head.fate_of(e.plan) is not Fate.OPEN]
         return min(settled) if settled else None

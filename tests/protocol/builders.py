@@ -74,9 +74,15 @@ def train_plan(
     step: int,
     contributors: tuple[MemberId, ...] | None = None,
     catchers: tuple[Catcher, ...] = (),
+    zeros: bool | None = None,
     **changes: Any,
 ) -> Plan:
-    """Round ``step + 2`` on the state of ``step``: round 1 was the job's beginning."""
+    """Round ``step + 2`` on the state of ``step``: round 1 was the job's beginning.
+
+    zeros: catchers are members of the ring; None: as the configuration says
+    """
+    if config.catch_up.mode == "zeros" if zeros is None else zeros:
+        catchers = tuple(msgspec.structs.replace(c, tap=None, zeros=True) for c in catchers)
     who = everyone(config) if contributors is None else contributors
     cursors = ledger(config, step)
     plan = Plan(
@@ -89,7 +95,6 @@ def train_plan(
         divisor=SAMPLES * len(who),
         lr_factor=1.0,
         durations=Durations(config.timeouts.close),
-        zeros=config.catch_up.mode == "zeros",
         lineage_after=name(config, step + 1),
         reason="made by hand",
     )

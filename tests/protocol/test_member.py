@@ -369,13 +369,20 @@ def test_a_rank_serves_its_neighbour_after_applying():
     assert floor.told(1) == [m.Vote(2, True, (1.0,))], "B has everything now"
 
 
-def test_a_round_is_served_for_a_whole_round_and_no_longer():
+def test_a_round_is_served_through_the_rounds_that_follow():
+    """However fast they pass: the neighbour may still be receiving."""
     floor = serving()
     floor.applied(2, A)
-    floor.begin(train_plan(PAIR, 1, lives(0)))
-    assert state(floor) is State.APPLIED
-    outcome(floor, DROP, round=3, order=2)
-    floor.begin(train_plan(PAIR, 1, lives(0), round=4))
+    for order, round in enumerate((3, 4, 5), 2):
+        floor.begin(train_plan(PAIR, 1, lives(0), round=round))
+        assert state(floor) is State.APPLIED
+        outcome(floor, DROP, round=round, order=order)
+
+
+def test_a_neighbour_that_is_gone_is_served_no_more():
+    floor = serving()
+    floor.applied(2, A)
+    lose(floor)
     assert state(floor) is None and Drop(2) in floor.log[A]
 
 

@@ -81,14 +81,6 @@ def test_a_plan_is_asked_by_member():
     assert plan.ranges_by_replica() == {0: (SampleRange(0, 12, 4),), 1: (SampleRange(1, 12, 4),)}
 
 
-def test_what_a_donor_keeps_frozen():
-    other = Catcher(life(1), target(CONFIG, 2), lives(0, 2))
-    plan = train_plan(CONFIG, 3, lives(0), (CATCHERS[0], other))
-    assert plan.frozen_by(life(0)) == {"L2", "L3"}
-    assert plan.frozen_by(life(2)) == {"L2"}
-    assert plan.frozen_by(life(1)) == plan.frozen_by(life(0, 2)) == set()
-
-
 def test_the_gist_is_what_anyone_does():
     plan = train_plan(CONFIG, 3, lives(0, 1), CATCHERS[:1])
 

@@ -57,7 +57,7 @@ def test_those_who_hold_the_base_train_and_the_rest_catch_up():
     assert (plan.kind, plan.round, plan.base) == (Kind.TRAIN, STEP + 2, base(CONFIG, STEP))
     assert plan.contributors == lives(0, 1, 2)
     assert [c.member for c in plan.catchers] == list(lives(3, 4))
-    assert plan.restore == "" and not plan.zeros
+    assert plan.restore == "" and not any(c.zeros for c in plan.catchers)
 
 
 @pytest.mark.parametrize(("holders", "kind"), [((0, 1, 2), Kind.TRAIN), ((0, 1), Kind.CATCH_UP)])
@@ -324,9 +324,19 @@ def test_zeros_make_catchers_members_of_the_ring_after_the_contributors():
     config = job(replicas=5, catch_up={"window": 4, "mode": "zeros"})
     head = head_of(config, train_plan(config, STEP, lives(1, 3, 4)))
     plan = planned((1, 3, 4), [behind(0, config=config), behind(2, config=config)], config=config, head=head)
-    assert plan.zeros
+    assert all(c.zeros and c.tap is None for c in plan.catchers)
     assert plan.ring() == lives(1, 3, 4, 0, 2)
     assert plan.divisor == 12, "a replica that sends zeros is no contributor"
+
+
+def test_who_is_not_warm_or_was_accused_has_no_place_in_the_ring():
+    """A ring that it is in fails with it, round after round."""
+    config = job(replicas=5, catch_up={"window": 4, "mode": "zeros"})
+    head = head_of(config, train_plan(config, STEP, lives(1, 3, 4)), penalties=(Penalty(life(2), 99, 1),))
+    cold = msgspec.structs.replace(behind(0, config=config), ready=False)
+    plan = planned((1, 3, 4), [cold, behind(2, config=config)], config=config, head=head)
+    assert plan.ring() == lives(1, 3, 4)
+    assert plan.catchers == (Catcher(life(0)), Catcher(life(2)))
 
 
 def test_with_taps_the_ring_is_the_contributors():

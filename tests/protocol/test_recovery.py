@@ -228,6 +228,14 @@ def test_a_holder_that_reaches_the_store_but_no_peer(fruitless, min_replicas, ac
     assert new.end.step == step
 
 
+def test_who_is_left_must_reach_each_other():
+    """0 holds the end and nobody reaches it; 1 and 2 do not reach each other either: nothing is gained."""
+    config = job(min_replicas=2, catch_up={"window": 4, "fruitless": 2})
+    records = [promise(life(0), 4), promise(life(1), 3, accuses=(0, 2)), promise(life(2), 3, accuses=(0, 1))]
+    new = recovered(*records, head=after(HEAD, fruitless=2, job=config.digest()), config=config)
+    assert new.end.step == 4
+
+
 # -- random promises -----------------------------------------------------------------------------
 
 PROMISES = st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=3, max_size=3)
@@ -300,8 +308,8 @@ def newborn(replica):
 def test_the_head_is_rebuilt_from_the_newest_that_anyone_has_seen():
     older, newest = head_at(CONFIG, 3), committed(CONFIG, head_at(CONFIG, 3))
     records = [seen(life(0), older), seen(life(1), newest), seen(life(2), older)]
-    new = rebuild(CONFIG, records, 0, False).head
-    assert new == msgspec.structs.replace(
+    new = rebuild(CONFIG, records, None, False).head
+    assert msgspec.structs.replace(new, trail=newest.trail) == msgspec.structs.replace(
         newest,
         version=newest.version + 1,
         epoch=2,
@@ -311,18 +319,30 @@ def test_the_head_is_rebuilt_from_the_newest_that_anyone_has_seen():
     )
 
 
-@pytest.mark.parametrize(("version", "expected"), [(0, 17), (16, 17), (40, 41)])
-def test_the_rebuilt_head_is_newer_than_what_the_store_holds(version, expected):
-    records = [seen(m, head_at(CONFIG, 4)) for m in ALL]
-    assert rebuild(CONFIG, records, version, False).head.version == expected
+@pytest.mark.parametrize(("version", "round"), [(1, 1), (16, 5), (40, 9)])
+def test_the_rebuilt_head_goes_beyond_all_that_anyone_has_seen(version, round):
+    """On whatever branch: a number of a round is never used twice."""
+    newest = head_at(CONFIG, 4)
+    stands = after(newest, version=version, round=round)
+    new = rebuild(CONFIG, [seen(m, newest) for m in ALL], stands, False).head
+    assert (new.version, new.round) == (max(newest.version, version) + 1, max(newest.round, round) + 1)
+
+
+def test_of_two_branches_the_one_with_more_commits_goes_on():
+    """A store that came back older was written to since: many versions, and fewer commits."""
+    ours, theirs = head_at(CONFIG, 4), after(head_at(CONFIG, 2), version=90, round=3)
+    new = rebuild(
+        CONFIG, [seen(life(0), theirs), seen(life(1), ours), seen(life(2), theirs)], theirs, False
+    ).head
+    assert new.chain == ours.chain and new.version == 91 and new.round == ours.round + 1
 
 
 def test_all_replicas_must_have_said_what_they_have_seen():
     two = [seen(life(0), head_at(CONFIG, 4)), seen(life(2), head_at(CONFIG, 4))]
-    assert rebuild(CONFIG, two, 0, False) == NotYet(
+    assert rebuild(CONFIG, two, None, False) == NotYet(
         "the store lost its head; no record yet from replicas [1]"
     )
-    assert isinstance(rebuild(CONFIG, two, 0, True), Next), "the operator's word opens the job again"
+    assert isinstance(rebuild(CONFIG, two, None, True), Next), "the operator's word opens the job again"
 
 
 def test_a_record_without_a_head_is_from_before_the_loss():
@@ -331,17 +351,17 @@ def test_a_record_without_a_head_is_from_before_the_loss():
         word(CONFIG, life(1), 4, 3),
         seen(life(2), head_at(CONFIG, 4)),
     ]
-    assert isinstance(rebuild(CONFIG, records, 0, False), NotYet)
+    assert isinstance(rebuild(CONFIG, records, None, False), NotYet)
 
 
 def test_a_process_that_was_started_anew_says_that_its_earlier_life_is_gone():
     records = [seen(life(0), head_at(CONFIG, 4)), newborn(1), newborn(2)]
-    assert rebuild(CONFIG, records, 0, False).head.chain == head_at(CONFIG, 4).chain
+    assert rebuild(CONFIG, records, None, False).head.chain == head_at(CONFIG, 4).chain
 
 
 @pytest.mark.parametrize("confirmed", [False, True])
 def test_without_any_head_nothing_is_invented(confirmed):
-    result = rebuild(CONFIG, [newborn(r) for r in range(3)], 0, confirmed)
+    result = rebuild(CONFIG, [newborn(r) for r in range(3)], None, confirmed)
     assert result == NotYet("the store lost its head and no member has seen one: confirm to start anew")
 
 
@@ -353,12 +373,12 @@ def test_a_suspended_head_knows_no_more_than_the_one_that_it_stopped():
     assert stopped.version == newest.version
     records = [seen(life(0), stopped), seen(life(1), newest), seen(life(2), stopped)]
     for order in (records, records[::-1]):
-        assert rebuild(CONFIG, order, stopped.version, False).head.end.step == 4
+        assert rebuild(CONFIG, order, stopped, False).head.end.step == 4
 
 
 def test_what_follows_a_rebuilt_head_is_a_recovery_by_promises():
     newest = head_at(CONFIG, 4)
-    asks = rebuild(CONFIG, [seen(m, newest) for m in ALL], 0, False).head
+    asks = rebuild(CONFIG, [seen(m, newest) for m in ALL], None, False).head
     records = [word(CONFIG, m, 4 if m == life(1) else 3, asks.round) for m in ALL]
     new = recover(CONFIG, asks, asks.round, life(0), said(*records), False).head
     assert (new.status, new.epoch, new.plan.contributors) == (Status.RUNNING, 2, lives(1))

@@ -85,7 +85,7 @@ class Words:
             text = f"{c.member} fetches {self.names[c.fetch.lineage]} from {_list(c.donors)}"
         elif c.fetch is not None and plan.restore:
             text = f"{c.member} restores {self.names[c.fetch.lineage]} ({self.plain(plan.restore)})"
-        if plan.zeros:
+        if c.zeros:
             return text + " and sends zeros"
         return text if c.tap is None else f"{text}, tapping {c.tap}"
 
