@@ -99,6 +99,8 @@ class Faults:
         self.last = t
         self.seen += 1
         self._mark(t, who)
+        if kind in CONTENT_LOST:  # lives that the store forgot have to begin anew
+            self._mark(t, (EVERYONE,))
 
     def heal(self, t: float, fault: dict[str, Any]) -> None:
         self._end(t, [a for a in self.active if _same(a.fault, fault)][:1])
@@ -110,14 +112,17 @@ class Faults:
 
     def new_epoch(self, t: float) -> None:
         """The store has a head again."""
-        self._end(t, [a for a in self.active if a.fault.get("kind") in CONTENT_LOST])
+        lost = [a for a in self.active if a.fault.get("kind") in CONTENT_LOST]
+        self._end(t, lost)
+        if lost:
+            self._mark(t, (EVERYONE,))
 
     def _end(self, t: float, over: list[Active]) -> None:
         for fault in over:
             self.active.remove(fault)
             self._mark(t, fault.who)
 
-    def _mark(self, t: float, who: frozenset[int]) -> None:
+    def _mark(self, t: float, who: Iterable[int]) -> None:
         for replica in who:
             self._until[replica] = t
 

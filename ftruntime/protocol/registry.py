@@ -43,9 +43,13 @@ def genesis(config: JobConfig) -> Head:
     )
 
 
-def register(config: JobConfig, head: Head, replica: Replica, nonce: str) -> tuple[Head, Incarnation]:
+def register(
+    config: JobConfig, head: Head, replica: Replica, nonce: str, attempt: int = 0
+) -> tuple[Head, Incarnation]:
     """Enter a new life of ``replica``. Returns the head to write and the incarnation.
 
+    ``attempt``: how many processes of this replica there were before. The incarnation is above it too: in a
+    store that came back older, the head's count alone would name two lives alike.
     The same nonce returns the same incarnation and the head unchanged (!). Raises ConfigError if
     the member was configured for another job: it must stop, both values are named.
     """
@@ -57,7 +61,7 @@ def register(config: JobConfig, head: Head, replica: Replica, nonce: str) -> tup
     incarnation, last_nonce = head.incarnations[replica]
     if last_nonce == nonce:
         return head, incarnation
+    incarnation = max(incarnation, attempt) + 1
     lives = list(head.incarnations)
-    lives[replica] = (incarnation + 1, nonce)
-    changed = successor(head, incarnations=tuple(lives), by=None)
-    return changed, incarnation + 1
+    lives[replica] = (incarnation, nonce)
+    return successor(head, incarnations=tuple(lives), by=None), incarnation

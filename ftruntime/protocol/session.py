@@ -54,7 +54,8 @@ class Session:
     """One life of one replica, in the eyes of the store.
 
     nonce:    names this process's registration, so that a repeat is recognised (!)
-    attempt:  0 for the first process of this replica ever: only then may it found the job
+    attempt:  0 for the first process of this replica ever: only then may it found the job. Later ones
+              count on: no two lives have one incarnation, even if the store forgets some
     said:     the last record that was put, whether or not the store has answered yet
     word:     what the leader would say now, put or not
     """
@@ -107,7 +108,16 @@ class Session:
             self._leave("a later life of this replica has registered", out)
         elif call is not None and call.purpose == "fresh" and self._intent is not None:
             self._decide_on(self._intent, answer, out)
+        if isinstance(answer, store.View):
+            self._repeat_lost_word(out)
         self._look(out)
+
+    def _repeat_lost_word(self, out: list[Effect]) -> None:
+        """A store that came back empty or older has lost our record too, and others wait for it."""
+        said = self.said
+        lost = said is not None and self.client.members.record(said.member) != said
+        if lost and self.phase is not Phase.GONE and not self.client.busy("put"):
+            self._put(out)
 
     def _decide_on(self, intent: Intent, view: object, out: list[Effect]) -> None:
         """The head was read first, then the records: decide on just that, unless it is old already."""
@@ -231,7 +241,7 @@ class Session:
             self._found(head, out)
             return
         try:
-            changed, incarnation = register(self._config, head, self._replica, self._nonce)
+            changed, incarnation = register(self._config, head, self._replica, self._nonce, self._attempt)
         except ConfigError as error:
             self._leave(str(error), out)
             return
