@@ -173,8 +173,6 @@ class Alike:
             total = sum(x.gradients[bucket] for x in exchanges) & MASK
             for exchange in exchanges:
                 exchange.finish_bucket(bucket, total)
-        for process in processes:
-            process.rings[round].incoming = [None] * len(process.rings[round].incoming)
 
 
 def _only_share(process: Process) -> Share | None:

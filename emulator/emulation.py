@@ -266,6 +266,12 @@ class Emulation:
 
     # -- what processes and the store say ----------------------------------------------------------
 
+    def log_crash(self, process: Process, cause: str, now: float) -> None:
+        """A process of a life that is not registered yet has no name to be logged by."""
+        (replica, position), life = process.address, process.member.incarnation
+        if life:
+            self.log(["crash", now, replica, life, position, cause])
+
     def _store_log(self, entry: list[Any]) -> None:
         self.log(entry)
         if entry[0] == "head":

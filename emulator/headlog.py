@@ -17,20 +17,30 @@ class HeadLog:
     compared with the newest one that was logged: what happened since then was logged already."""
 
     def __init__(self) -> None:
-        self._last: Head | None = None
+        self._last: Head | None = None  # the newest that was logged
+        self._lives: dict[int, tuple[int, str]] = {}  # the last life of each replica that was logged
 
     def entries(self, before: Head | None, after: Head, live: Iterable[Record], now: float) -> list[Fields]:
         """Entries for the head ``after``. ``live``: the records of leased members."""
-        if self._last is not None and after.epoch > self._last.epoch:
-            before = self._last
-        if self._last is None or after.known >= self._last.known:  # not one of a store that lost heads
-            self._last = after
-        found: list[Fields] = []
-        for replica, (incarnation, _) in enumerate(after.incarnations):
-            if incarnation > (before.incarnations[replica][0] if before else 0):
-                found.append(["register", now, replica, incarnation])
+        last = self._last
+        found = self._registered(after, now)
+        if last is not None and after.known < last.known:
+            return found  # what a store that went back is made to say counts for nobody who knows more
+        if last is not None and after.epoch > last.epoch:
+            before = last
+        self._last = after
         if before is None or after.round != before.round or after.chain != before.chain:
             found.append(_head(before, after, live, now))
+        return found
+
+    def _registered(self, after: Head, now: float) -> list[Fields]:
+        """New lives. One whose registration the store forgot registers again, and is none."""
+        found: list[Fields] = []
+        for replica, life in enumerate(after.incarnations):
+            known = self._lives.get(replica, (0, ""))
+            if life[0] >= known[0] and life != known:
+                self._lives[replica] = life
+                found.append(["register", now, replica, life[0]])
         return found
 
 

@@ -128,12 +128,8 @@ class Injector:
 
     def replica_lost_for_ever(self, fault: v.ReplicaLostForEver, now: float) -> None:
         if self._targets(fault):
-            self._job.log(["crash", now, *self._life(fault.replica), 0, fault.cause or "lost for ever"])
+            self._job.log_crash(self._job.processes[fault.replica, 0], fault.cause or "lost for ever", now)
         self._job.launcher.lose(fault.replica, now)
-
-    def _life(self, replica: int) -> tuple[int, int]:
-        member = self._job.processes[replica, 0].member
-        return member.replica, member.incarnation
 
     # -- network ---------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ class Launcher:
         if not process.alive:
             return
         member = process.member
-        self._job.log(["crash", now, member.replica, member.incarnation, process.address[1], cause])
+        self._job.log_crash(process, cause, now)
         self._kill(process, now)
         self._job.kernel.at(now + SEES_DEATH_S, self._seen, (member.replica, self.lives[member.replica]))
 

@@ -47,7 +47,7 @@ class RingBuffers:
     """What FTAR of one round needs at one rank, laid out for the hot path.
 
     take, produce:  of the device's exchange
-    incoming:       received chunks by number, until they are taken
+    incoming:       receive slots: a chunk that comes before its slot is free overwrites what is there
     slots:          what each send slot holds, for a chunk that is sent again
     nic, free ...:  how long a transfer to the right neighbour takes while the network is whole
     slow:           a chunk needs more than to be delivered
@@ -70,7 +70,7 @@ class RingBuffers:
     ) -> None:
         job = process.job
         self.take, self.produce = exchange.take, exchange.produce
-        self.incoming: list[Any] = [None] * shape.total
+        self.incoming: list[Any] = [None] * shape.slots
         self.slots: list[Any] = [None] * shape.slots
         self.sizes = transfer_sizes(shape, index)
         self.left = left
@@ -142,7 +142,7 @@ class Process:
         buffers = self.rings.get(chunk.round)
         if buffers is None:
             return  # of a round that is over here; its slots are gone
-        buffers.incoming[chunk.seq] = chunk.data
+        buffers.incoming[chunk.seq % len(buffers.incoming)] = chunk.data
         for effect in self.hear_chunk(buffers.left, chunk, now):
             if type(effect) is f.Post:
                 self.post(effect, now)
@@ -229,8 +229,7 @@ class Process:
         buffers = self.rings[effect.round]
         give, take = effect.give, effect.take
         if take >= 0:
-            data = buffers.take(take, buffers.incoming[take])
-            buffers.incoming[take] = None
+            data = buffers.take(take, buffers.incoming[take % len(buffers.incoming)])
             if give < 0:
                 return
         elif effect.filled:
@@ -555,17 +554,13 @@ class Process:
 
     def _die(self, reason: str, now: float) -> None:
         """The device or the host failed: the protocol hears of it, and the process ends."""
-        self.job.log(["crash", now, *_life(self.member), self.address[1], reason])
+        self.job.log_crash(self, reason, now)
         self.handle(e.LocalError(ErrorReport(ErrorClass.LOCAL_FATAL, reason)), now)
 
 
 RING = frozenset({m.Join, m.Chunk, m.Ack, m.Probe, m.Waiting})  # messages of a lane
 SENT_AGAIN_S = 0.2  # as operating systems do
 STALL_AFTER_S = 2.5e-3  # a rank that joins and stalls forwards chunks for so long
-
-
-def _life(member: MemberId) -> tuple[Replica, int]:
-    return member.replica, member.incarnation
 
 
 CARRY_OUT: dict[type[f.Effect], Callable[[Process, Any, float], None]] = {

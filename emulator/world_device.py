@@ -96,11 +96,11 @@ class WorldDevice:
         return geometry(ftar.buckets, task.members, ftar.chunk_bytes, ftar.slots)
 
     def arrived(self, round: Round, seq: int, data: object) -> None:
-        """The wire wrote a receive slot; what an earlier chunk left there is gone."""
+        """The wire wrote a receive slot: what was there is gone, whether or not it was taken."""
         buffer = self.buffers.get(round)
         if buffer is not None:
             assert isinstance(data, tuple)
-            buffer.taken.setdefault(seq, data)
+            buffer.taken[seq % self._config.ftar.slots] = data
 
     def post(self, effect: f.Post) -> Sum | None:
         """Consume and produce as FTAR asks; returns what goes to the right neighbour, if anything."""
@@ -108,7 +108,7 @@ class WorldDevice:
         if effect.give >= 0 and not effect.filled:
             buffer.slots[effect.give] = self._produce(buffer, effect.take)
         elif effect.take >= 0:
-            buffer.reduced.append(buffer.taken.pop(effect.take))
+            buffer.reduced.append(buffer.taken[effect.take % self._config.ftar.slots])
         return buffer.slots[effect.give] if effect.send else None
 
     def _produce(self, buffer: RoundBuffer, take: int) -> Sum:
@@ -116,7 +116,7 @@ class WorldDevice:
         if take < 0:
             return own
         step = self._shape(buffer.task).locate(take).step
-        received = buffer.taken.pop(take)
+        received = buffer.taken[take % self._config.ftar.slots]
         total = tuple(sorted(received + own)) if step < buffer.task.members - 1 else received
         if step >= buffer.task.members - 2:
             buffer.reduced.append(total)

@@ -138,6 +138,11 @@ def suspend(stands: Head) -> Head:
     return successor(stands, status=Status.LOST, by=None)
 
 
+def newest_of(heads: Sequence[Head]) -> Head:
+    """The head that knows of most, of those that were ever seen."""
+    return max(heads, key=lambda h: (h.epoch, h.end.step, h.round, h.known))
+
+
 def rebuild(config: JobConfig, records: Sequence[Record], stands: Head | None, confirmed: bool) -> Advance:
     """A head for a store that came back empty or older (!): from the records of all R replicas.
 
@@ -147,15 +152,19 @@ def rebuild(config: JobConfig, records: Sequence[Record], stands: Head | None, c
     members say by promise what they hold. With fewer than all R only the operator's word
     (``confirmed``) opens the job again. ``stands`` is what the store holds now. Version and round go beyond
     all that anyone has seen, on whatever branch: no number is used twice.
+
+    A store that loses its head once more may bring words of the first loss back: a word counts if it knows
+    of the newest epoch that any word knows of. Whoever is behind learns it from the others' words.
     """
-    word = [r for r in records if r.seen is not None or r.member.incarnation == 0]
+    epoch = max((r.seen.epoch for r in records if r.seen is not None), default=0)
+    word = [r for r in records if (r.seen.epoch == epoch if r.seen else r.member.incarnation == 0)]
     missing = sorted(set(range(config.replicas)) - {r.member.replica for r in word})
     if missing and not confirmed:
         return NotYet(f"the store lost its head; no record yet from replicas {missing}")
     heads = [r.seen for r in word if r.seen is not None]
     if not heads:
         return NotYet("the store lost its head and no member has seen one: confirm to start anew")
-    newest = max(heads, key=lambda h: (h.epoch, h.end.step, h.round, h.known))
+    newest = newest_of(heads)
     seen = heads if stands is None else [*heads, stands]
     return Next(
         successor(

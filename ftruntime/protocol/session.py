@@ -31,7 +31,7 @@ from .intent import Intent, evaluate
 from .plan import lineage_root
 from .planner import Members
 from .record import Held, Record, Stance
-from .recovery import rebuild, suspend
+from .recovery import newest_of, rebuild, suspend
 from .registry import genesis, register
 
 
@@ -113,10 +113,10 @@ class Session:
         self._look(out)
 
     def _repeat_lost_word(self, out: list[Effect]) -> None:
-        """A store that came back empty or older has lost our record too, and others wait for it."""
-        said = self.said
+        """The store lost its content once more, and with it the word that others wait for."""
+        said, waits = self.said, self.phase in (Phase.REGISTERING, Phase.BEREFT)
         lost = said is not None and self.client.members.record(said.member) != said
-        if lost and self.phase is not Phase.GONE and not self.client.busy("put"):
+        if waits and lost and not self.client.busy("put"):
             self._put(out)
 
     def _decide_on(self, intent: Intent, view: object, out: list[Effect]) -> None:
@@ -270,14 +270,17 @@ class Session:
         """The store lost its head: stop it, say what was seen, rebuild it once all have said so (!)."""
         word = self.word or self.said
         assert word is not None and self.client.head is not None
-        self.publish(msgspec.structs.replace(word, seen=self.client.head), out)
+        others = [r for r in self.client.members.records if r.member != self.me]
+        seen = newest_of([self.client.head, *(r.seen for r in others if r.seen is not None)])
+        self.publish(msgspec.structs.replace(word, seen=seen), out)
         if self._waiting():
             return
         standing = self.client.standing
         if standing is not None and standing.status is not Status.LOST:
             self._cas(suspend(standing), out)
             return
-        result = rebuild(self._config, self.client.members.records, standing, self._confirmed)
+        assert self.said is not None
+        result = rebuild(self._config, [*others, self.said], standing, self._confirmed)
         if isinstance(result, Next):
             self._cas(result.head, out)
 
