@@ -192,7 +192,7 @@ class Launcher:
         job = self._job
         job.kernel.at(now + LOOKS_EVERY_S, self._look, replica)
         leader, head = job.processes.get((replica, 0)), job.store.head
-        # A life that is not registered waits while the store has no head; one that is renews its lease even then.
+        # An unregistered life waits while the store has no head; a registered one renews its lease even then.
         open_to_new = head is not None and head.status is not Status.LOST
         well = (
             leader is None
