@@ -157,11 +157,18 @@ class Process:
             self.backlog.append((handler, event))
 
     def on_tap(self, event: e.Received, now: float) -> None:
+        """A finished chunk arrived, with its data."""
+        if self.deaf:
+            self._keep(self.on_tap, event)
+            return
         self.tapped = event.message.data  # type: ignore[attr-defined]
         self.handle(event, now)
 
     def on_range(self, event: e.Received, now: float) -> None:
         """A range arrived: the device checks its checksum before the protocol hears of it."""
+        if self.deaf:
+            self._keep(self.on_range, event)
+            return
         message = event.message
         assert isinstance(message, m.RangeData)
         self.tapped = message.data

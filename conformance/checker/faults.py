@@ -92,6 +92,7 @@ class Faults:
         self.seen = 0
 
     def begin(self, t: float, fault: dict[str, Any]) -> None:
+        """``fault`` takes effect; one that strikes once leaves its mark and is over."""
         kind, who = str(fault.get("kind", "")), touched(fault)
         around = any(word in kind for word in SURROUNDINGS) or EVERYONE in who
         if kind not in ONCE:

@@ -103,6 +103,7 @@ class Session:
         out.append(SetTimer("poll", 0, self._config.timeouts.poll))
 
     def answered(self, number: int, answer: object, out: list[Effect]) -> None:
+        """The store's answer to call ``number``; late ones are news as well."""
         call = self.client.answered(number, answer, out)
         if getattr(answer, "fenced", False):
             self._leave("a later life of this replica has registered", out)
@@ -270,17 +271,18 @@ class Session:
         """The store lost its head: stop it, say what was seen, rebuild it once all have said so (!)."""
         word = self.word or self.said
         assert word is not None and self.client.head is not None
-        others = [r for r in self.client.members.records if r.member != self.me]
-        seen = newest_of([self.client.head, *(r.seen for r in others if r.seen is not None)])
-        self.publish(msgspec.structs.replace(word, seen=seen), out)
+        members, mine = self.client.members, self.client.head
+        heard = [r.seen for r in members.records if r.seen is not None and r.seen.epoch > mine.epoch]
+        self.publish(msgspec.structs.replace(word, seen=newest_of([mine, *heard])), out)
         if self._waiting():
             return
         standing = self.client.standing
         if standing is not None and standing.status is not Status.LOST:
             self._cas(suspend(standing), out)
             return
-        assert self.said is not None
-        result = rebuild(self._config, [*others, self.said], standing, self._confirmed)
+        if members.record(self.me) != self.said:
+            return  # records that do not show this word yet may be of an earlier loss
+        result = rebuild(self._config, members.records, standing, self._confirmed)
         if isinstance(result, Next):
             self._cas(result.head, out)
 
