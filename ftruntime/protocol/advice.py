@@ -14,14 +14,36 @@ from .planner import Members
 from .record import Stance
 
 
-def should_close(config: JobConfig, head: Head, me: MemberId, members: Members, waited: bool) -> bool:
-    """Whether the open round should be closed now. ``waited``: its time to close has passed."""
+FREE_RETRIES = 4  # consecutive closes of a step before retries slow down
+RESTS = 6  # doublings until a retry rests for a whole chunk time-out
+
+
+def rest(config: JobConfig, head: Head) -> float:
+    """Seconds that a round must have been open before it is closed for the no of one who could go on.
+
+    While a link fails at once, round after round, nothing else would keep a step from being tried
+    hundreds of times a second.
+    """
+    if head.plan.kind is not Kind.TRAIN or head.closes < FREE_RETRIES:
+        return 0.0
+    doublings = min(head.closes - FREE_RETRIES, RESTS)
+    return config.timeouts.chunk / float(1 << (RESTS - doublings))
+
+
+def should_close(
+    config: JobConfig, head: Head, me: MemberId, members: Members, waited: bool, rested: bool = True
+) -> bool:
+    """Whether the open round should be closed now.
+
+    waited: its time to close has passed
+    rested: its time to be closed early (``rest``) has passed
+    """
     if head.status is not Status.RUNNING:
         return False
     if waited:
         return True
     if head.plan.kind is Kind.TRAIN:
-        return _nobody_can_finish(head, members)
+        return rested and _nobody_can_finish(head, members)
     return _better_plan(config, head, me, members)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 
 from . import messages as m
-from .advice import should_close
+from .advice import rest, should_close
 from .config import JobConfig
 from .effects import Effect, Note, SetTimer
 from .head import Checkpoint, Fate, Head, Status
@@ -34,13 +34,14 @@ from .session import Phase
 class Leader(Orders):
     """One per replica, at position 0."""
 
-    __slots__ = ("_due", "_enlisted", "_grace_over", "_prepared", "_timed")
+    __slots__ = ("_due", "_enlisted", "_grace_over", "_prepared", "_rested", "_timed")
 
     def __init__(self, config: JobConfig, replica: Replica, nonce: str, attempt: int) -> None:
         super().__init__(config, replica, nonce, attempt)
         self._timed: Round = 0  # the newest round whose timers were set
         self._due: Round = 0  # the newest round whose time to close has passed
         self._grace_over: Round = 0
+        self._rested: Round = 0  # the newest round that may be closed early although others before it failed
         self._prepared = False
         self._enlisted = False
 
@@ -78,6 +79,8 @@ class Leader(Orders):
             self._due = max(self._due, tag)
         elif name == "grace":
             self._grace_over = max(self._grace_over, tag)
+        elif name == "rest":
+            self._rested = max(self._rested, tag)
         elif name == "round":
             self._round_late(tag, "the round has not ended in time", out)
         elif name == "late":
@@ -94,8 +97,9 @@ class Leader(Orders):
         opened = 0 if head is None else head.round
         if name == "store":
             return self.session.client.waits_for(tag)
-        if name in ("close", "grace"):
-            return tag == opened and tag > (self._due if name == "close" else self._grace_over)
+        if name in ("close", "grace", "rest"):
+            passed = {"close": self._due, "grace": self._grace_over, "rest": self._rested}
+            return tag == opened and tag > passed[name]
         if name in ("round", "silent"):
             wanted = State.RUNNING if name == "round" else State.SEALING
             return run is not None and run.round == tag and run.state is wanted
@@ -216,6 +220,9 @@ class Leader(Orders):
             out.append(
                 SetTimer("close", head.round, t.start_grace if start else head.plan.durations.close_after)
             )
+            pause = rest(self._config, head)
+            if pause:
+                out.append(SetTimer("rest", head.round, pause))
 
     def _watch_peers(self, head: Head, out: list[Effect]) -> None:
         """A member of the ring that said no will not complete the round: find out fast if we have."""
@@ -299,7 +306,8 @@ class Leader(Orders):
             if run is not None and mine and run.state is State.COMPLETE:
                 return Intent(Want.COMMIT, run.round)
             waited = self._due >= head.round
-            if client.leased(me) and should_close(self._config, head, me, client.members, waited):
+            rested = self._rested >= head.round or not rest(self._config, head)
+            if client.leased(me) and should_close(self._config, head, me, client.members, waited, rested):
                 return Intent(Want.CLOSE, head.round)
         elif head.status is Status.RECOVERING and client.leased(me):
             return Intent(Want.RECOVER, head.round, grace_over=self._grace_over >= head.round)

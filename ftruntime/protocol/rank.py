@@ -17,7 +17,9 @@ from .ids import Position, Replica
 from .leader import Leader
 from .member import HEARD, Member
 
-LEADER_TIMERS = frozenset({"store", "renew", "poll", "close", "grace", "round", "late", "silent", "order"})
+LEADER_TIMERS = frozenset(
+    {"store", "renew", "poll", "close", "grace", "rest", "round", "late", "silent", "order"}
+)
 
 
 class Rank:

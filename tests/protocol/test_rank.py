@@ -108,7 +108,8 @@ def test_what_concerns_nothing_that_is_under_way_does_nothing(event):
 
 
 @pytest.mark.parametrize(
-    "name", ["store", "renew", "poll", "close", "grace", "round", "late", "silent", "order", "chunk", "range"]
+    "name",
+    ["store", "renew", "poll", "close", "grace", "rest", "round", "late", "silent", "order", "chunk", "range"],
 )
 def test_every_timer_has_its_place(name):
     rank, _ = leading()
