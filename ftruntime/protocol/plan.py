@@ -108,7 +108,8 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
 def lineage_root(job: str, initial_digest: str) -> Lineage:
     """Lineage of the state before any commit: the job and its initial state (design 3.1)."""
-    return hashlib.blake2b(f"{job}\0{initial_digest}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    content = f"{job}\0{initial_digest}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def lineage_after(
