@@ -26,7 +26,7 @@ class HeadLog:
         found = self._registered(after, now)
         if last is not None and after.known < last.known:
             return found  # what a store that went back is made to say counts for nobody who knows more
-        if last is not None and after.epoch > last.epoch:
+        if last is not None and (after.epoch > last.epoch or before is None):
             before = last
         self._last = after
         if before is None or after.round != before.round or after.chain != before.chain:

@@ -28,7 +28,7 @@ from ftruntime.protocol.session import Session
 ATOMS = frozenset({int, str, bool, float, bytes, type(None)})
 LEFT_OUT = frozenset({"_config", "geometry", "stale"})
 UNORDERED = frozenset({"_records"})
-NOTICES = ("_due", "_grace_over", "_refused", "_broken")
+NOTICES = ("_due", "_grace_over", "_rested", "_refused", "_broken")
 
 _slots: dict[type, tuple[str, ...]] = {}
 _encode = msgspec.msgpack.Encoder().encode

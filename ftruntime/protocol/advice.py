@@ -13,7 +13,6 @@ from .plan import Kind
 from .planner import Members
 from .record import Stance
 
-
 FREE_RETRIES = 4  # consecutive closes of a step before retries slow down
 RESTS = 6  # doublings until a retry rests for a whole chunk time-out
 

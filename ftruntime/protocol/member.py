@@ -98,6 +98,14 @@ class Member(Shard):
         for round in served[:-MAX_SERVED]:
             self._forget(round, out)
 
+    def _retire_before(self, share: Share, right: MemberId, out: list[Effect]) -> None:
+        """A neighbour that contributed to this round holds its base: it is past whatever came before."""
+        if right in share.plan.contributors:
+            for round, older in list(self.shares.items()):
+                past = round < share.plan.round and older.state is State.APPLIED
+                if past and older.ring is not None and older.ring.right == right:
+                    self._forget(round, out)
+
     def _forget(self, round: Round, out: list[Effect]) -> None:
         """Free everything of ``round``."""
         share = self.shares.pop(round, None)
@@ -259,6 +267,7 @@ class Member(Shard):
             share.move(State.VOTED)
             if share.ring is not None:
                 self._window = (share.ring.right, share.ring.window)
+                self._retire_before(share, share.ring.right, out)
             self._cast_vote(self.position, share.plan.round, True, share.scalars, None, out)
 
     def _failure(self, share: Share) -> ErrorReport | None:
