@@ -16,11 +16,12 @@ import psutil  # type: ignore[import-untyped]
 
 import faultinject
 from faultinject import AnyFault, JobShape, Schedule, ScheduleError
-from ftruntime.protocol.config import JobConfig, load
+from ftruntime.protocol.config import JobConfig, Timeouts, load
 from ftruntime.protocol.errors import ConfigError
 
 MEMORY_PER_RANK = 6_000  # bytes of this process for one emulated rank in fingerprint fidelity
 MEMORY_FACTOR = {"fingerprint": 1, "tensor": 8}
+PATIENCE = 0.75  # of a step, for the chunk time-out
 MOST_BUCKETS = 4_096
 MOST_FAULTS = (
     50_000  # expected of a run: half of what a schedule may hold, for a run takes longer with faults
@@ -107,8 +108,15 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "chunk_bytes": self.chunk_mib << 20,
             "slots": self.slots,
         }
-        own = {**same, "ftar": ftar, "catch_up": {"mode": self.catch_up}}
+        own = {**same, "ftar": ftar, "catch_up": {"mode": self.catch_up}, "timeouts": self._timeouts()}
         return load(merge(own, self.overrides))
+
+    def _timeouts(self) -> dict[str, float]:
+        """A replica that joins computes while the others have their gradients from the round before: two
+        chunk time-outs must be longer than a step, or it would be taken for stalled."""
+        default = Timeouts()
+        patient = PATIENCE * self.step_seconds * (1 + self.jitter)
+        return {"chunk": min(max(default.chunk, patient), 0.49 * default.round)}
 
     def shape(self) -> JobShape:
         """What faults can hit. Raises ConfigError."""

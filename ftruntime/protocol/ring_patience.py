@@ -120,7 +120,8 @@ class Patience(Flow):
         rest = since + self._chunk_timeout - now
         if rest > EARLY:
             self._arm(rest, out)
-        elif self._waits_for() is Side.SELF:
+        elif self._waits_for() is Side.SELF or not (self.contributing or self.received or self.acked):
+            # Who sends zeros is ready from the start: its clock runs only when the ring has begun to move.
             self._arm(self._chunk_timeout, out)
         elif self._mood is Mood.ON_TIME:
             self._enter(Sign.OVERDUE)

@@ -47,7 +47,7 @@ def test_a_file_wins_over_defaults_and_the_command_line_over_both(tmp_path):
     settings = make_settings({"steps": 7, "slots": 5}, path)
     job = settings.job_config()
     assert (settings.replicas, settings.steps, settings.min_replicas) == (4, 7, 2)
-    assert (job.ftar.slots, job.ftar.retries, job.timeouts.round, job.timeouts.chunk) == (5, 1, 40.0, 10.0)
+    assert (job.ftar.slots, job.ftar.retries, job.timeouts.round, job.timeouts.chunk) == (5, 1, 40.0, 15.0)
 
 
 def test_catch_up_may_be_a_word_or_a_table(tmp_path):

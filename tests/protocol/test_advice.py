@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ftruntime.protocol.advice import should_close
+from ftruntime.protocol.advice import FREE_RETRIES, RESTS, rest, should_close
 from ftruntime.protocol.head import Status
 from ftruntime.protocol.plan import Catcher
 from ftruntime.protocol.record import Stance
@@ -84,6 +84,20 @@ def test_after_its_time_a_running_round_closes_whatever_was_said(words):
     assert should_close(CONFIG, HEAD, life(0), tell(words), waited=True)
     for status in (Status.RECOVERING, Status.LOST):
         assert not should_close(CONFIG, after(HEAD, status=status), life(0), tell(words), waited=True)
+
+
+@pytest.mark.parametrize("words", list(itertools.product(WORDS, repeat=3)))
+def test_a_round_that_has_not_rested_closes_only_after_its_time(words):
+    assert not should_close(CONFIG, HEAD, life(0), tell(words), waited=False, rested=False)
+    assert should_close(CONFIG, HEAD, life(0), tell(words), waited=True, rested=False)
+
+
+def test_tries_rest_longer_and_longer_up_to_a_chunk_time_out():
+    rests = [rest(CONFIG, after(HEAD, closes=closes)) for closes in range(FREE_RETRIES + RESTS + 3)]
+    assert rests[:FREE_RETRIES] == [0.0] * FREE_RETRIES and rests[FREE_RETRIES] > 0
+    growing = rests[FREE_RETRIES : FREE_RETRIES + RESTS + 1]
+    assert all(b == 2 * a for a, b in itertools.pairwise(growing))
+    assert rests[-3:] == [CONFIG.timeouts.chunk] * 3
 
 
 # -- rounds without training -------------------------------------------------------------------

@@ -376,6 +376,18 @@ def test_a_suspended_head_knows_no_more_than_the_one_that_it_stopped():
         assert rebuild(CONFIG, order, stopped, False).head.end.step == 4
 
 
+def test_words_of_an_earlier_loss_do_not_count():
+    """The store was rebuilt once, and lost its head again: it brought the words of the first loss back."""
+    first = head_at(CONFIG, 3)
+    second = after(head_at(CONFIG, 4), epoch=2)
+    stale = [seen(life(0), first), seen(life(1), second), seen(life(2), first)]
+    assert rebuild(CONFIG, stale, None, False) == NotYet(
+        "the store lost its head; no record yet from replicas [0, 2]"
+    )
+    fresh = [seen(member, second) for member in ALL]
+    assert rebuild(CONFIG, fresh, None, False).head.epoch == 3
+
+
 def test_what_follows_a_rebuilt_head_is_a_recovery_by_promises():
     newest = head_at(CONFIG, 4)
     asks = rebuild(CONFIG, [seen(m, newest) for m in ALL], None, False).head

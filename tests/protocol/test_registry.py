@@ -62,6 +62,15 @@ def test_a_nonce_of_an_earlier_life_is_a_new_one():
     assert register(config, head, 1, "a")[1] == 3
 
 
+def test_a_life_that_the_store_forgot_lends_its_name_to_nobody():
+    """The store came back from before the second life; the third process is the third life all the same."""
+    config = job()
+    older, _ = register(config, genesis(config), 1, "a", attempt=0)
+    assert register(config, older, 1, "c", attempt=2)[1] == 3
+    ahead, _ = register(config, older, 1, "b", attempt=0)
+    assert register(config, ahead, 1, "c", attempt=1)[1] == 3, "nor does the head's count go back"
+
+
 def test_another_job_is_refused_and_both_are_named():
     ours, theirs = job(), job(samples_per_step=8)
     with pytest.raises(ConfigError) as caught:

@@ -9,6 +9,7 @@ from ftruntime.protocol.recovery import suspend
 from ftruntime.protocol.session import Phase
 
 from .builders import (
+    after,
     committed,
     everyone,
     head_at,
@@ -53,6 +54,30 @@ def test_the_head_is_rebuilt_when_all_have_said_what_they_have_seen():
     assert (rebuilt.epoch, rebuilt.status, rebuilt.end.step) == (2, Status.RECOVERING, 3)
     desk.answer(store.Cas, store.CasDone(True, rebuilt))
     assert desk.phase is Phase.ACTIVE
+
+
+def test_a_word_that_the_store_has_lost_again_is_said_again():
+    desk = bereft(None)
+    desk.answer(store.Put, store.PutDone(False))
+    said = desk.session.said
+    desk.session.poll(desk.out)
+    desk.requests()
+    desk.read(None)
+    assert desk.requests() == [store.Put(said)]
+    desk.answer(store.Put, store.PutDone(False))
+    desk.session.poll(desk.out)
+    desk.requests()
+    desk.read(None, said)
+    assert desk.requests() == [], "it is there"
+
+
+def test_whoever_is_behind_learns_of_a_newer_epoch_from_the_words_of_others():
+    desk = bereft(None)
+    desk.answer(store.Put, store.PutDone(False))
+    newer = after(head_at(CONFIG, 4), epoch=2)
+    desk.watch(store.RecordChanged(word(CONFIG, life(0), 4, 4, seen=newer)))
+    (put,) = desk.requests()
+    assert put.record.member == life(1) and put.record.seen == newer
 
 
 def test_the_operators_word_replaces_the_missing():

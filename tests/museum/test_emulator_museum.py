@@ -1,0 +1,36 @@
+"""The schedules that broke the emulated stack, replayed by the commands of ``emulator/README.md``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from emulator.emulate import emulate
+from faultinject import Schedule, load
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(__file__).parent / "emulator"
+GUIDE = (FOLDER / "README.md").read_text(encoding="utf-8")
+COMMAND = re.compile(r"^fthsdp emulate --faults tests/museum/emulator/(\S+) (.+)$", re.MULTILINE)
+COMMANDS = {name: options.split() for name, options in COMMAND.findall(GUIDE)}
+ENTRY = re.compile(r"^## (\d{3}) .+\n\*\d{4}-\d\d-\d\d\.\* [^#]+\n\n\*Mend:\* [^#]+```$", re.MULTILINE)
+
+
+def test_every_schedule_has_its_entry_and_every_entry_its_schedule():
+    files = sorted(path.name for path in FOLDER.glob("*.json"))
+    assert files == list(COMMANDS) and files
+    assert ENTRY.findall(GUIDE) == [name[:3] for name in files]
+    assert [int(name[:3]) for name in files] == list(range(1, len(files) + 1))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_ends_well(name, tmp_path, capsys):
+    """Every invariant holds, and the faults of the schedule did happen."""
+    options = [*COMMANDS[name], "--run-dir", str(tmp_path / "run"), "--quiet"]
+    status = emulate.main(["--faults", str(FOLDER / name), *options], standalone_mode=False)
+    assert status == 0, capsys.readouterr().err
+    schedule: Schedule = load(FOLDER / name)
+    happened = load(tmp_path / "run" / "schedule.json").faults
+    assert {type(fault) for fault in happened} == {type(fault) for fault in schedule.faults}
