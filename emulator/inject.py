@@ -88,12 +88,16 @@ class Injector:
 
         self._later(fault.duration, mend, fault)
 
+    def _registered(self, fault: v.AnyFault) -> list[Process]:
+        """Targets that may compute gradients: whoever is not registered yet has no part in the job."""
+        return [process for process in self._targets(fault) if process.member.incarnation]
+
     def corrupt_gradient(self, fault: v.CorruptGradient, now: float) -> None:
-        for process in self._targets(fault):
+        for process in self._registered(fault):
             process.device.flip_bit(FLIPPED_BIT)
 
     def nan_gradient(self, fault: v.NanGradient, now: float) -> None:
-        for process in self._targets(fault):
+        for process in self._registered(fault):
             process.device.poison()
 
     def pause(self, fault: v.Pause, now: float) -> None:

@@ -80,7 +80,10 @@ class Launcher:
     def lose(self, replica: Replica, now: float) -> None:
         """The replica is gone for good."""
         self._lost.add(replica)
-        self.end(replica, "lost for ever", now)
+        if (replica, 0) in self._job.processes:
+            self.end(replica, "lost for ever", now)
+        else:
+            self.states[replica] = "down"
 
     def _restart_later(self, replica: Replica, now: float) -> None:
         if replica in self._lost:
@@ -202,7 +205,10 @@ class Launcher:
         )
         if well or self._started[replica] > self._leased[replica]:
             self._leased[replica] = now
-        elif now - self._leased[replica] > RENEWALS_MISSED * job.config.timeouts.lease / 3:
+        elif (
+            now - max(self._leased[replica], job.store.leases_lost)
+            > RENEWALS_MISSED * job.config.timeouts.lease / 3
+        ):
             self.end(replica, "the leader has no lease and does not renew it", now)
 
 

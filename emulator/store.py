@@ -70,7 +70,8 @@ class LostAnswers(msgspec.Struct):
 class EmulatedStore:
     """Serves the requests of ``ftruntime.protocol.store`` on the kernel's time.
 
-    log:  called with the entries ``head``, ``register`` and ``fenced`` of the event log
+    log:          called with the entries ``head``, ``register`` and ``fenced`` of the event log
+    leases_lost:  since when members must take their leases anew, if they lost them with the store
     """
 
     def __init__(self, kernel: Kernel, config: StoreConfig, log: Log) -> None:
@@ -83,6 +84,7 @@ class EmulatedStore:
         self._reached: dict[tuple[Replica, bool], float] = {}  # latest arrival, to and from a replica
         self._watchers: dict[Replica, Deliver] = {}
         self._missed: dict[Replica, dict[object, store.Change]] = {}
+        self.leases_lost = 0.0
         self._slow = 1.0
         self._down_until = 0.0
         self._cuts: list[Cut] = []
@@ -260,8 +262,7 @@ class EmulatedStore:
     def restart_empty(self, down_s: float) -> None:
         """Everything is lost, and the store is away for ``down_s``."""
         self._register.wipe()
-        self._forget_faults_of_reading()
-        self.unavailable(down_s)
+        self._restart(down_s)
 
     def restart_older(self, heads: int, down_s: float) -> None:
         """As ``restart_empty``, but with the state before the last ``heads`` changes of the head.
@@ -269,10 +270,11 @@ class EmulatedStore:
         Raises ValueError when the store keeps no backup as old as that.
         """
         self._register.go_back(heads)
-        self._forget_faults_of_reading()
-        self.unavailable(down_s)
+        self._restart(down_s)
 
-    def _forget_faults_of_reading(self) -> None:
+    def _restart(self, down_s: float) -> None:
+        self.leases_lost = self._kernel.now + down_s
+        self.unavailable(down_s)
         self._stale = None
         self._missed.clear()
 

@@ -21,6 +21,7 @@ from .entries import Entry
 from .invariant import Invariant
 from .world import HeadView, World
 
+UNNAMED_S = 1.0  # seconds that processes may be there, and be hit, before they are registered
 USUAL = 64  # undisturbed intervals between commits that the usual time is taken from
 
 
@@ -46,7 +47,7 @@ class BlastRadius(Invariant):
         if life is None:
             return
         self.checked += 1
-        own = life.crashed is not None or self.world.faults.touched_since(e[2], life.since)
+        own = life.crashed is not None or self.world.faults.touched_since(e[2], life.since - UNNAMED_S)
         succeeded = life.fenced is not None or self.world.registered[e[2]] > e[3]
         if not own and not succeeded:
             if e[5]:
@@ -61,7 +62,7 @@ class BlastRadius(Invariant):
         life = self.world.lives.get((e[2], e[3]))
         if life is None:
             self.fail(f"{e[2]}.{e[3]} crashes, but it is not alive", e, members=((e[2], e[3]),))
-        elif not self.world.faults.touched_since(e[2], life.since):
+        elif not self.world.faults.touched_since(e[2], life.since - UNNAMED_S):
             self.fail(f"{life} crashes, but no fault was its own", e, members=(life.key,))
 
     def on_end(self, e: Entry) -> None:

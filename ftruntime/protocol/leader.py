@@ -20,7 +20,7 @@ import copy
 from . import messages as m
 from .advice import rest, should_close
 from .config import JobConfig
-from .effects import Effect, Note, SetTimer
+from .effects import Effect, Exit, Note, SetTimer
 from .head import Checkpoint, Fate, Head, Status
 from .ids import Replica, Round
 from .intent import Intent, Want
@@ -34,7 +34,7 @@ from .session import Phase
 class Leader(Orders):
     """One per replica, at position 0."""
 
-    __slots__ = ("_due", "_enlisted", "_grace_over", "_prepared", "_rested", "_timed")
+    __slots__ = ("_due", "_enlisted", "_grace_over", "_prepared", "_rested", "_roll", "_timed")
 
     def __init__(self, config: JobConfig, replica: Replica, nonce: str, attempt: int) -> None:
         super().__init__(config, replica, nonce, attempt)
@@ -44,6 +44,7 @@ class Leader(Orders):
         self._rested: Round = 0  # the newest round that may be closed early although others before it failed
         self._prepared = False
         self._enlisted = False
+        self._roll = 0  # the roll call that is not answered by all yet
 
     def clone(self) -> Leader:
         other = copy.copy(self)
@@ -73,6 +74,7 @@ class Leader(Orders):
             self.session.unanswered(tag, out)
         elif name == "renew":
             self.session.renew(out)
+            self._call_roll(out)
         elif name == "poll":
             self.session.poll(out)
         elif name == "close":
@@ -89,6 +91,8 @@ class Leader(Orders):
             self._silent(tag, out)
         elif name == "order":
             self._undone(tag, out)
+        elif name == "roll" and tag == self._roll:
+            out.append(Exit("a rank does not answer the roll call", restart=True))
         self._reconcile(out)
 
     def awaits(self, name: str, tag: int) -> bool:
@@ -107,7 +111,18 @@ class Leader(Orders):
             return tag in self.way.rounds or (run is not None and run.round == tag)
         if name == "order":
             return self._order is not None and self._order.number == tag
+        if name == "roll":
+            return tag == self._roll
         return self.session.phase is not Phase.GONE
+
+    def _call_roll(self, out: list[Effect]) -> None:
+        """Ranks that contribute vote; of the others (holders, donors, catchers) one that hangs would stay
+        unnoticed, and its replica of no use."""
+        if self._enlisted and self.run is None and not self._roll:
+            self._next_order += 1
+            self._roll = self._next_order
+            self.down.append(m.RollCall(self._roll))
+            out.append(SetTimer("roll", self._roll, self._config.timeouts.round))
 
     # -- events from the ranks -------------------------------------------------------------------
 
@@ -152,6 +167,8 @@ class Leader(Orders):
         """Every rank has carried order ``number`` out."""
         if self._saving is not None and self._saving[0] == number:
             self._saved, self._saving = self._saving[1], None
+        elif number == self._roll:
+            self._roll = 0
         elif self._order is not None and self._order.number == number:
             order, self._order = self._order, None
             self._carried_out(order, out)

@@ -304,6 +304,9 @@ class Member(Shard):
             share.sealing = False
             self._cast_seal(self.position, round, True, share.scalars, out)
 
+    def _roll_call(self, source: Address, message: m.RollCall, now: float, out: list[Effect]) -> None:
+        self._done(message.order, out)
+
     # -- outcomes ------------------------------------------------------------------------------
 
     def _outcome(self, source: Address, message: m.Outcome, now: float, out: list[Effect]) -> None:
@@ -437,6 +440,7 @@ ORDERS: dict[type[m.Message], Handler] = {
     m.StopFetch: Member._stop_fetch,
     m.Install: Member._install,
     m.WriteCheckpoint: Member._write_checkpoint,
+    m.RollCall: Member._roll_call,
 }
 HEARD: dict[type[m.Message], Handler] = {  # what a rank does with a message from another rank
     **dict.fromkeys(ORDERS, Member.command),

@@ -98,6 +98,12 @@ class WriteCheckpoint(Message, frozen=True, array_like=True, tag=True):
     name: str
 
 
+class RollCall(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Say that you are there: no round asks it of you, and one that hangs is not seen otherwise."""
+
+    order: int
+
+
 # -- up the tree ------------------------------------------------------------------------------
 
 

@@ -170,6 +170,9 @@ class Orders:
         if round is not None:
             self._command(m.Verdict.DROP, round, (), None, out)
             return True
+        late = way.pending(head, held.lineage)
+        if late is not None:  # what it waits for may have been lost on the way
+            self._wait_for(late, out)
         return False
 
     def _of_no_use(self, head: Head, out: list[Effect]) -> Round | None:
@@ -292,7 +295,7 @@ class Orders:
     def _refuse(self, head: Head, plan: Plan, out: list[Effect]) -> None:
         """Presumed to hold the base, and do not (!): contribute nothing and say so, unless the
         held round that leads there is just arriving."""
-        if self.way.pending(head, self.held.lineage):
+        if self.way.pending(head, self.held.lineage) is not None:
             for round in self.way.rounds:
                 self._wait_for(round, out)
             return

@@ -18,7 +18,7 @@ from .leader import Leader
 from .member import HEARD, Member
 
 LEADER_TIMERS = frozenset(
-    {"store", "renew", "poll", "close", "grace", "rest", "round", "late", "silent", "order"}
+    {"store", "renew", "poll", "close", "grace", "rest", "round", "late", "silent", "order", "roll"}
 )
 
 

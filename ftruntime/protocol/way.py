@@ -100,14 +100,13 @@ class Way:
                 return entry
         return None
 
-    def pending(self, head: Head, held: Lineage) -> bool:
-        """Whether a committed round onto ``held`` is still being received."""
-        return any(
-            entry.plan.base.lineage == held
-            and entry.holding is Holding.RECEIVING
-            and head.fate_of(entry.plan) is Fate.COMMITTED
-            for entry in self.rounds.values()
-        )
+    def pending(self, head: Head, held: Lineage) -> Round | None:
+        """The committed round onto ``held`` that is still being received, if there is one."""
+        for round, entry in self.rounds.items():
+            receiving = entry.plan.base.lineage == held and entry.holding is Holding.RECEIVING
+            if receiving and head.fate_of(entry.plan) is Fate.COMMITTED:
+                return round
+        return None
 
     def useless(self, head: Head, held_step: int) -> Round | None:
         """A held round that will never be applied: closed, cut off, broken, or already contained."""

@@ -6,7 +6,11 @@ import pytest
 
 from ftruntime.protocol import messages as m
 from ftruntime.protocol import store
+from ftruntime.protocol.advice import FREE_RETRIES, rest
+from ftruntime.protocol.effects import SetTimer
 from ftruntime.protocol.head import Fate
+from ftruntime.protocol.plan import Catcher
+from ftruntime.protocol.record import Stance
 
 from .builders import (
     after,
@@ -14,6 +18,7 @@ from .builders import (
     committed,
     everyone,
     head_at,
+    head_of,
     held,
     job,
     life,
@@ -42,6 +47,37 @@ def test_after_the_time_to_close_any_leased_member_closes():
     c.answer(store.Read, store.View(HEAD, (), everyone(CONFIG)))
     (cas,) = c.requests(store.Cas)
     assert cas.head.fate(ROUND) is Fate.CLOSED
+
+
+def test_a_step_that_failed_again_and_again_rests_before_it_is_tried_once_more():
+    head = after(HEAD, closes=FREE_RETRIES)
+    c = Chair(CONFIG, head)
+    assert SetTimer("rest", ROUND, rest(CONFIG, head)) in c.timers()
+    for other in everyone(CONFIG):
+        c.hear(word(CONFIG, other, 2, ROUND, stance=Stance.NO))
+    c.sealed(ROUND, False)
+    assert c.leader.awaits("rest", ROUND) and closes(c) == []
+    c.timer("rest", ROUND)
+    assert not c.leader.awaits("rest", ROUND) and len(closes(c)) == 1
+
+
+def test_the_roll_is_called_while_no_round_asks_for_the_ranks():
+    c = chair("RUNNING")
+    c.timer("renew", 0)
+    assert c.asked(m.RollCall) == [], "they vote"
+    c = Chair(CONFIG, head_of(CONFIG, train_plan(CONFIG, 2, lives(1, 2), (Catcher(life(0)),))), step=0)
+    c.timer("renew", 0)
+    (call,) = c.asked(m.RollCall)
+    assert SetTimer("roll", call.order, CONFIG.timeouts.round) in c.timers()
+    c.timer("renew", 0)
+    assert c.asked(m.RollCall) == [], "one at a time"
+    c.done(call.order)
+    c.timer("roll", call.order)
+    assert c.exits() == []
+    c.timer("renew", 0)
+    (call,) = c.asked(m.RollCall)
+    c.timer("roll", call.order)
+    assert [e.restart for e in c.exits()] == [True], "a rank that hangs is replaced with its replica"
 
 
 def test_a_member_without_a_lease_closes_nothing():

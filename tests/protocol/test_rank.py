@@ -109,7 +109,7 @@ def test_what_concerns_nothing_that_is_under_way_does_nothing(event):
 
 @pytest.mark.parametrize(
     "name",
-    "store renew poll close grace rest round late silent order chunk range".split(),
+    "store renew poll close grace rest round late silent order roll chunk range".split(),
 )
 def test_every_timer_has_its_place(name):
     rank, _ = leading()
