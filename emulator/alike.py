@@ -1,54 +1,89 @@
 """Positions whose rings are in the same state do the same: one of them runs, the others become it.
 
-When all gradients of a bucket are there, the rings of all positions usually stand alike: equal
+Until something from outside comes between, the rings of all positions usually stand alike: equal
 counters, equal times, equal messages under way. Then one position's ring runs as always, event by
 event through the protocol; what came of it (the state of its rings, the times of its NICs, what is still
-under way) is copied to the other positions, and each rank's sums are added up from its own gradients.
+under way) is copied to the other positions. What differs is worked out for each rank: the data, from the
+gradients of its own position, and its vote, by the protocol itself.
 A position that differs in anything runs by itself, and so does every position when something other than
-chunks and acknowledgements passed. ``tests/emulator/test_alike.py`` holds the traces of both ways together.
+messages of the ring passed. ``tests/emulator/test_alike.py`` holds the traces of both ways together.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ftruntime.protocol import effects as f
 from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
 from ftruntime.protocol.ids import Position, Replica, Round
-from ftruntime.protocol.share import Share
+from ftruntime.protocol.share import Share, State
+from ftruntime.protocol.task import Task
 
-from .kernel import Lane
+from .chunks import Exchange, passed
+from .kernel import Handler, Lane
 from .mixing import MASK
-from .process import Process
+from .process import RING, Process
 
 if TYPE_CHECKING:
     from .emulation import Emulation
 
 Due = list[tuple[float, list[Any]]]
+Plain = list[tuple[float, list[tuple[Replica, Replica, m.Message]]]]  # hears, speaks, what; without data
+KEPT = 4  # rounds whose gradients are kept
+SHORT = 48  # events of a lane that are run sooner than they are copied
 FEWEST = 4  # lanes for which looking whether they are alike is worth its while
 
 
-class Way(NamedTuple):
-    """What running a lane left, for each process of the lane, and beside them.
+class Part(NamedTuple):
+    """A rank of a lane, and the round that it reduces, if it does."""
 
-    rings, shares, sent, stale, free:  per process: image, progress, messages sent, ignored, its NIC's time
-    measured:  (process, time) of each Measure, in order: the only thing that left the lane
-    due:       what is still due, by time: (process that hears, event) without positions
-    buckets:   (first, end) of the buckets that were reduced
-    last:      time of the last event
+    process: Process
+    share: Share | None
+
+    @property
+    def round(self) -> Round:
+        return -1 if self.share is None else self.share.plan.round
+
+    def image(self, free: float) -> object:
+        """All that matters to what this rank does in its lane, but for its position and data."""
+        if self.share is None:
+            return self.process.member
+        assert self.share.ring is not None
+        return self.share.ring.image(), self.share.image(), free
+
+
+Party = list[Part]  # the ranks of one position, by replica
+
+
+class Mark(NamedTuple):
+    """What running a lane left of one rank of it.
+
+    ring, share: images; the share as it was before the vote, if it has come so far
+    sent, stale: messages sent, beside the vote, and messages ignored
+    free:        the NIC's time
     """
 
-    rings: list[tuple[object, ...]]
-    shares: list[Any]
-    sent: list[int]
-    stale: list[int]
-    free: list[float]
-    measured: list[tuple[int, float]]
-    due: list[tuple[float, list[tuple[int, Replica, m.Message]]]]
-    buckets: tuple[int, int]
+    ring: tuple[object, ...]
+    share: tuple[object, ...]
+    sent: int
+    stale: int
+    free: float
+
+
+class Way(NamedTuple):
+    """What running a lane left.
+
+    marks: of each rank of the party
+    ready: (time, number) of each rank that may vote, or has voted, in order of time
+    due:   what is still under way
+    voting: whether a rank may have voted
+    """
+
+    marks: list[Mark]
+    ready: list[tuple[float, int]]
+    due: Plain
+    voting: bool
     events: int
-    last: float
 
 
 class Alike:
@@ -59,6 +94,17 @@ class Alike:
         self._replicas = range(job.config.replicas)
         self.folded = 0
         self._recorded = 0
+        # What each member of a ring put in: position -> round -> by index in the ring.
+        self._gradients: list[dict[Round, list[Any]]] = [{} for _ in range(job.config.ranks_per_replica)]
+
+    def opened(self, position: Position, task: Task, round: Round, gradients: Any) -> None:
+        """A rank has buffers for ``round``, into which it puts ``gradients``."""
+        rounds = self._gradients[position]
+        if round not in rounds:
+            rounds[round] = [None] * task.members
+            for old in [number for number in rounds if number <= round - KEPT]:
+                del rounds[old]
+        rounds[round][task.index] = gradients
 
     def run(self, lanes: list[Lane], first: float) -> int:
         """Every lane of ``lanes`` up to the kernel's limit; returns how many events that were."""
@@ -72,139 +118,197 @@ class Alike:
             if standing is None:
                 count += lane.run()
                 continue
-            processes, key, start = standing
+            party, key = standing
             if key not in known:
-                known[key] = self._record(lane, processes, start)
-                way = known[key]
-                count += self._recorded if way is None else way.events
+                way = known[key] = self._record(lane, party)
+                count += self._recorded
+                worth = self._recorded > SHORT
             else:
                 way = known[key]
-                fits = way is not None and way.last < kernel.limit
-                count += self._follow(lane, processes, way) if fits and way else lane.run()
+                count += lane.run() if way is None else self._follow(lane, party, way)
         return count
 
     # -- alike? ------------------------------------------------------------------------------------
 
-    def _standing(self, lane: Lane) -> tuple[list[Process], object, int] | None:
-        """The lane's processes, a key that is equal for lanes that stand alike, and the bucket that is to be
-        reduced; None for a lane that must run by itself."""
-        job, position = self._job, lane.number
-        processes = [p for r in self._replicas if (p := job.processes.get((r, position))) is not None]
-        rings, start = [], -1
-        for process in processes:
-            share = _only_share(process)
-            if share is None or share.ring is None:
-                return None
-            ring = share.ring
-            bucket = _boundary(ring.geometry.bucket_end, ring.received)
-            if ring.received != ring.consumed or bucket is None or start not in (-1, bucket):
-                return None
-            start = bucket
-            nic, free = job.network.nic(process.address)
-            rings.append((ring.image(), share.progress(), free[nic], process.member))
-        due = _without_position(lane.due(), lane.number)
-        if due is None or not processes:
+    def _standing(self, lane: Lane) -> tuple[Party, object] | None:
+        """The ranks of the lane, and a key that is equal for lanes that stand alike; None for a lane
+        that must run by itself."""
+        party = self._party(lane.number)
+        due = _plain(lane.due(), party) if party is not None else None
+        if party is None or due is None:
             return None
-        chunks = tuple((t, tuple((r, s, _content(x)) for r, s, x in events)) for t, events in due)
-        return processes, (tuple(rings), chunks), start
+        images = tuple([part.image(self._free(part.process)) for part in party])
+        moving = tuple([(time, tuple(events)) for time, events in due])
+        return party, (lane.voting, images, moving)
+
+    def _party(self, position: int) -> Party | None:
+        """The ranks of a lane, if all that they do in it is to reduce one round each."""
+        party: Party = []
+        for replica in self._replicas:
+            process = self._job.processes.get((replica, position))
+            if process is None:
+                continue
+            if process.deaf or process.stall or process.leads:
+                return None
+            shares = process.rank.member.shares
+            share = next(iter(shares.values()), None)
+            if share is not None and (len(shares) > 1 or share.ring is None):
+                return None
+            party.append(Part(process, share))
+        return party if any(part.share for part in party) else None
+
+    def _free(self, process: Process) -> float:
+        nic, free = self._job.network.nic(process.address)
+        return free[nic]
 
     # -- run one ---------------------------------------------------------------------------------
 
-    def _record(self, lane: Lane, processes: list[Process], start: int) -> Way | None:
+    def _record(self, lane: Lane, party: Party) -> Way | None:
         """Run the lane, and what came of it; None if it cannot be a pattern for others."""
         job = self._job
-        round = next(iter(processes[0].rank.member.shares))
-        before = [(p.sent, p.rank.member.stale) for p in processes]
-        job.recording, outside = [], job.kernel.outside
-        self._recorded = events = lane.run()
-        measured, job.recording = job.recording, None
-        if job.kernel.outside - outside != len(measured) or not all(p.alive for p in processes):
+        before = [_Before(part) for part in party]
+        job.votes, outside = [], job.kernel.outside
+        ready = _Ready(party)
+        self._recorded = events = lane.run(ready.look)
+        votes, job.votes = job.votes, None
+        if job.kernel.outside - outside != len(votes) or self._party(lane.number) != party:
             return None
-        rings = [p.rank.member.shares[round].ring for p in processes if round in p.rank.member.shares]
-        due = _without_position(lane.due(), lane.number)
-        if len(rings) != len(processes) or due is None or _has_chunks(due):
+        due = _plain(lane.due(), party)
+        if due is None:
             return None
-        ends = {_boundary(ring.geometry.bucket_end, ring.consumed) for ring in rings if ring is not None}
-        end = ends.pop()
-        if ends or end is None or any(ring.received != ring.consumed for ring in rings if ring is not None):
-            return None  # in mid-bucket, or a chunk that nobody took waits with its data
-        number = {p.address[0]: i for i, p in enumerate(processes)}
-        shares = [p.rank.member.shares[round] for p in processes]
-        return Way(
-            rings=[ring.image() for ring in rings if ring is not None],
-            shares=[share.progress() for share in shares],
-            sent=[p.sent - old[0] for p, old in zip(processes, before, strict=True)],
-            stale=[p.rank.member.stale - old[1] for p, old in zip(processes, before, strict=True)],
-            free=[job.network.nic(p.address)[1][job.network.nic(p.address)[0]] for p in processes],
-            measured=[(number[replica], at) for replica, at in measured],
-            due=due,
-            buckets=(start, end),
-            events=events,
-            last=job.kernel.now,
-        )
+        marks = [old.mark(votes, self._free(old.part.process)) for old in before]
+        return Way(marks, sorted((time, i) for i, time in ready.times.items()), due, lane.voting, events)
 
     # -- let others follow ---------------------------------------------------------------------------
 
-    def _follow(self, lane: Lane, processes: list[Process], way: Way) -> int:
-        """The lane's processes become what those of the recorded lane became."""
-        job, round = self._job, next(iter(processes[0].rank.member.shares))
-        self._reduce(processes, round, way)
-        for i, process in enumerate(processes):
-            member = process.rank.member
-            share = member.shares[round]
-            assert share.ring is not None
-            share.ring.become(way.rings[i])
-            share.become(way.shares[i])
-            member.stale += way.stale[i]
-            process.sent += way.sent[i]
+    def _follow(self, lane: Lane, party: Party, way: Way) -> int:
+        """The ranks of the party become what those of the recorded one became."""
+        job = self._job
+        for part, mark in zip(party, way.marks, strict=True):
+            process, share = part
+            process.rank.member.stale += mark.stale
+            process.sent += mark.sent
             nic, free = job.network.nic(process.address)
-            free[nic] = way.free[i]
-        lane.replace([(t, _with_position(job, events, lane.number)) for t, events in way.due])
-        for i, at in way.measured:
-            job.kernel.now = at
-            processes[i].measure(f.Measure(round), at)
+            free[nic] = mark.free
+            if share is not None:
+                assert share.ring is not None
+                share.ring.become(mark.ring)
+                share.become(mark.share)
+                self._fill(process, share)
+        lane.voting = way.voting
+        lane.replace(self._due(party, way.due, lane.number))
+        for time, i in way.ready:
+            job.kernel.now, (process, _) = time, party[i]
+            scalars = process.device.measure(party[i].round) if job.config.scalars else ()
+            process.handle(e.Measured(party[i].round, scalars), time)
         self.folded += 1
         return way.events
 
-    def _reduce(self, processes: list[Process], round: Round, way: Way) -> None:
-        """Each rank has the sums of what the ranks of its own position computed."""
-        exchanges = [p.device.buffer(round) for p in processes]
-        for bucket in range(*way.buckets):
-            total = sum(x.gradients[bucket] for x in exchanges) & MASK
-            for exchange in exchanges:
-                exchange.finish_bucket(bucket, total)
+    def _fill(self, process: Process, share: Share) -> None:
+        """Give a rank the data that its counters say it has: finished chunks, and what lies in slots."""
+        ring, round, i = share.ring, share.plan.round, share.task.index
+        assert ring is not None
+        gradients = self._gradients[process.address[1]][round]
+        exchange: Exchange = process.device.buffer(round)
+        count = ring.finished_count
+        if count > exchange.done and ring.geometry.members > 1:
+            exchange.finish(count, [sum(of_bucket) & MASK for of_bucket in zip(*gradients, strict=True)])
+        buffers = process.rings[round]
+        slots = len(buffers.slots)
+        for number in range(ring.freed, ring.filled):
+            buffers.slots[number % slots] = passed(ring.geometry, i, number, gradients)
+        for number in range(ring.consumed, ring.received):
+            buffers.incoming[number % slots] = passed(ring.geometry, i - 1, number, gradients)
+
+    def _due(self, party: Party, due: Plain, position: int) -> Due:
+        """What is under way, for the ranks of another position."""
+        of = {part.process.address[0]: part for part in party}
+        found = []
+        for time, events in due:
+            flat: list[Any] = []
+            for to, source, message in events:
+                part = of[to]
+                if type(message) is m.Chunk:
+                    data = self._chunk_data(part, message)
+                    fields = (message.round, message.incarnation, message.seq, message.push, data)
+                    flat += [part.process.chunk_handler, m.Chunk(*fields)]
+                else:
+                    flat += [part.process.handler, e.Received((source, position), message)]
+            found.append((time, flat))
+        return found
+
+    def _chunk_data(self, part: Part, chunk: m.Chunk) -> Any:
+        """The data of a chunk on its way to ``part``; one of a round that is over there is not looked at."""
+        process, share = part
+        if share is None or share.plan.round != chunk.round:
+            return None
+        assert share.ring is not None
+        gradients = self._gradients[process.address[1]][chunk.round]
+        return passed(share.ring.geometry, share.task.index - 1, chunk.seq, gradients)
 
 
-def _only_share(process: Process) -> Share | None:
-    """The round of a process that does nothing but reduce it, and has not come to the vote."""
-    shares = process.rank.member.shares
-    if process.deaf or process.stall or process.leads or len(shares) != 1:
-        return None
-    for share in shares.values():
-        if share.source is None and share.sink is None and share.scalars is None:
-            return share
-    return None
+class _Before:
+    """What a rank had before its lane ran."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self._sent, self._stale = part.process.sent, part.process.rank.member.stale
+        self._voted = part.share is not None and part.share.state >= State.VOTED
+
+    def mark(self, votes: list[Process], free: float) -> Mark:
+        """What it has now; but for its vote, which each rank casts for itself."""
+        process, share = self.part
+        sent = process.sent - self._sent - votes.count(process)
+        stale = process.rank.member.stale - self._stale
+        if share is None:
+            return Mark((), (), sent, stale, free)
+        assert share.ring is not None
+        state, *others = share.image()
+        if state is State.VOTED and not self._voted:
+            state = State.WHOLE
+        return Mark(share.ring.image(), (state, *others), sent, stale, free)
 
 
-def _boundary(ends: tuple[int, ...], taken: int) -> int | None:
-    """How many buckets end with ``taken`` chunks, if a bucket ends there."""
-    if taken == 0:
-        return 0
-    return ends.index(taken) + 1 if taken in ends else None
+class _Ready:
+    """When each rank of a party was measured or, later, had its last acknowledgement: what a vote needs."""
+
+    def __init__(self, party: Party) -> None:
+        self.times: dict[int, float] = {}
+        self._measured = {part.process for part in party if part.share and part.share.scalars is not None}
+        self._shares = {
+            part.process: (i, part.share)
+            for i, part in enumerate(party)
+            if part.share is not None and part.share.state < State.VOTED
+        }
+
+    def look(self, handler: Handler, now: float) -> None:
+        """``handler`` has just run."""
+        process = handler.__self__  # type: ignore[attr-defined]
+        found = self._shares.get(process)
+        if found is None:
+            return
+        i, share = found
+        if share.scalars is not None and process not in self._measured:
+            self._measured.add(process)
+            self.times[i] = now
+        if share.state is State.VOTED:
+            self.times[i] = now
+            del self._shares[process]
 
 
-def _without_position(
-    due: Due, position: Position
-) -> list[tuple[float, list[tuple[int, Replica, m.Message]]]] | None:
-    """What is due in a lane as (replica that hears, replica that speaks, message)."""
-    found = []
+def _plain(due: Due, party: Party) -> Plain | None:
+    """What is due in a lane, without positions and data; None if it is not all of rings."""
+    shares = {part.process: part.share for part in party}
+    found: Plain = []
     for time, flat in due:
-        events = []
+        events: list[tuple[Replica, Replica, m.Message]] = []
         for handler, event in zip(flat[::2], flat[1::2], strict=True):
             process = handler.__self__
-            if type(event) is m.Chunk and event.round in process.rings:
-                events.append((process.address[0], process.rings[event.round].left, event))
-            elif type(event) is e.Received and type(event.message) is m.Ack:
+            if process not in shares:
+                return None
+            if type(event) is m.Chunk:
+                events.append((process.address[0], -1, _without_data(event)))
+            elif type(event) is e.Received and _heard_in_ring(event.message, shares[process]):
                 events.append((process.address[0], event.source[0], event.message))
             else:
                 return None
@@ -212,22 +316,11 @@ def _without_position(
     return found
 
 
-def _with_position(
-    job: Emulation, events: list[tuple[int, Replica, m.Message]], position: Position
-) -> list[Any]:
-    """The same for the ranks of another position: only acknowledgements, which carry no data."""
-    flat: list[Any] = []
-    for to, source, message in events:
-        flat += [job.processes[to, position].handler, e.Received((source, position), message)]
-    return flat
+def _without_data(chunk: m.Chunk) -> m.Chunk:
+    return m.Chunk(chunk.round, chunk.incarnation, chunk.seq, chunk.push)
 
 
-def _content(message: m.Message) -> object:
-    """A message without its data."""
-    if type(message) is m.Chunk:
-        return message.round, message.incarnation, message.seq, message.push
-    return message
-
-
-def _has_chunks(due: list[tuple[float, list[tuple[int, Replica, m.Message]]]]) -> bool:
-    return any(type(message) is m.Chunk for _, events in due for _, _, message in events)
+def _heard_in_ring(message: m.Message, share: Share | None) -> bool:
+    """Whether ``message`` does no more than move a ring on, or comes to one that is gone."""
+    kind = type(message)
+    return kind is m.Ack or (kind in RING and share is not None and message.round == share.plan.round)  # type: ignore[attr-defined]

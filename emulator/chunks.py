@@ -29,6 +29,7 @@ class Layout(NamedTuple):
     """What ring member ``index`` does with each number.
 
     own:       number -> (bucket, w) of a first share, else (-1, 0)
+    sent:      number -> (bucket, w, members whose shares are in it: this one and those before it)
     received:  number -> (bucket, w, whether it is finished by this); w is 0 when it came finished
     finished:  in the order of finishing -> (bucket, w)
     finishers: bucket -> v of its finished chunks, in the order of finishing
@@ -36,6 +37,7 @@ class Layout(NamedTuple):
     """
 
     own: list[tuple[int, int]]
+    sent: list[tuple[int, int, int]]
     received: list[tuple[int, int, bool]]
     finished: list[tuple[int, int]]
     finishers: list[list[int]]
@@ -58,10 +60,12 @@ def layout(geometry: Geometry, index: int) -> Layout:
         w, v = weights(bucket, partition, chunk)
         return w, v ^ 1 if (bucket, partition, chunk) in even else v
 
-    own, received, finished = [], [], []
+    own, sent, received, finished = [], [], [], []
     for number in range(geometry.total):
         bucket, _, step, chunk = geometry.locate(number)
         own.append((bucket, pair(bucket, index, chunk)[0]) if step == 0 else (-1, 0))
+        w, _ = pair(bucket, geometry.sent_partition(index, step), chunk)
+        sent.append((bucket, w, min(step + 1, geometry.members)))
         w, _ = pair(bucket, geometry.received_partition(index, step), chunk)
         received.append((bucket, w if step <= finish else 0, step >= finish))
     finishers: list[list[int]] = [[] for _ in geometry.buckets]
@@ -72,7 +76,16 @@ def layout(geometry: Geometry, index: int) -> Layout:
         finished.append((bucket, w))
         finishers[bucket].append(v)
         divisor[bucket] += w * v
-    return Layout(own, received, finished, finishers, [pow(total, -1, 1 << 64) for total in divisor])
+    return Layout(own, sent, received, finished, finishers, [pow(total, -1, 1 << 64) for total in divisor])
+
+
+def passed(geometry: Geometry, index: int, number: int, gradients: Sequence[Sequence[int]]) -> int:
+    """Chunk ``number`` as ring member ``index`` sends it, of ``gradients`` by member and bucket."""
+    bucket, w, terms = layout(geometry, index % geometry.members).sent[number]
+    total = 0
+    for i in range(index - terms + 1, index + 1):  # its own share, and those of the members before it
+        total += gradients[i % geometry.members][bucket]
+    return total * w & MASK
 
 
 def _even_places(geometry: Geometry) -> frozenset[tuple[int, int, int]]:
@@ -144,11 +157,15 @@ class Exchange:
             self._finish(data)
         return data
 
-    def finish_bucket(self, bucket: int, total: int) -> None:
-        """All chunks of ``bucket`` are finished here, and sum to ``total``: what taking each would leave."""
-        for chunk in self._layout.finished:
-            if chunk[0] == bucket:
-                self._finish(total * chunk[1] & MASK)
+    @property
+    def done(self) -> int:
+        """How many finished chunks there are."""
+        return len(self._done)
+
+    def finish(self, count: int, totals: Sequence[int]) -> None:
+        """Have ``count`` finished chunks, of buckets that sum to ``totals``: what taking each would leave."""
+        for bucket, w in self._layout.finished[len(self._done) : count]:
+            self._finish(totals[bucket] * w & MASK)
 
     @property
     def gradients(self) -> Sequence[int]:

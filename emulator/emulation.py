@@ -61,13 +61,16 @@ class Emulation:
         network = NetworkConfig(buildings=min(12, self.config.replicas))
         self.network = Network(self.config.replicas, self.config.ranks_per_replica, network)
         self.lanes = [self.kernel.lane(position) for position in range(self.config.ranks_per_replica)]
-        self.recording: list[tuple[Replica, float]] | None = None  # who measured when, for ``Alike``
+        self.votes: list[Process] | None = None  # who said yes, while ``Alike`` looks on
         self.alike = Alike(self)
-        if settings.fidelity == "fingerprint":
+        self.follows = settings.fidelity == "fingerprint"  # data are numbers that can be worked out
+        if self.follows:
             self.kernel.runner = self.alike.run
         self.kernel.careful = self._careful
         self.reset_after_s = network.reset_after_s
-        self.store = EmulatedStore(self.kernel, StoreConfig(), self._store_log)
+        store = StoreConfig()
+        self.store = EmulatedStore(self.kernel, store, self._store_log)
+        self.kernel.horizon = store.latency_s  # a vote does nothing before the store has heard of it
         self.processes: dict[Address, Process] = {}
         self.messages_of_the_dead = 0
         self.steps_committed = 0
@@ -141,9 +144,9 @@ class Emulation:
                 on_progress(self)
         return "all steps are committed"
 
-    def _careful(self) -> bool:
-        """While links fail, ring messages may end in a no that stops other positions at once."""
-        return self.network.faulty
+    def _careful(self) -> frozenset[Position] | None:
+        """Where links fail, messages of a ring may end in a no that stops other positions at once."""
+        return self.network.touched_positions()
 
     def _done(self) -> bool:
         head = self.store.head

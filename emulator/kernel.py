@@ -19,7 +19,7 @@ import gc
 import heapq
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,11 +40,12 @@ class Lane:
     ranks of a ring stay in the processor's cache, where a wave over all ranks would not.
     """
 
-    __slots__ = ("_due", "_kernel", "_times", "awake", "number")
+    __slots__ = ("_due", "_kernel", "_times", "awake", "number", "voting")
 
     def __init__(self, kernel: Kernel, number: int) -> None:
         self._kernel = kernel
         self.number = number
+        self.voting = False  # a rank of the lane may have voted on the last round that was opened
         self.awake = False  # listed by the kernel among the lanes that have something to do
         self._due: dict[float, list[Any]] = {}
         self._times: list[float] = []
@@ -65,6 +66,11 @@ class Lane:
         due.append(handler)
         due.append(event)
 
+    def votes(self, now: float) -> None:
+        """A rank of the lane may vote now: what comes of that may come back ``horizon`` later."""
+        self.voting = True
+        self._kernel.lane_limit = min(self._kernel.lane_limit, now + self._kernel.horizon)
+
     @property
     def next_time(self) -> float:
         return self._times[0] if self._times else math.inf
@@ -82,19 +88,24 @@ class Lane:
         self._due = dict(due)
         self._times = [time for time, _ in due]
 
-    def run(self) -> int:
+    def run(self, look: Callable[[Handler, float], object] | None = None) -> int:
         """Run what is due before the kernel's ``limit``, but no further than the instant at which something
         outside the lane was scheduled: it may come back to a rank of the lane. Returns the number of events.
+
+        look: called with (handler, time) after each event
         """
         kernel, times, count = self._kernel, self._times, 0
         kernel.left_lane = False
-        while times and times[0] < kernel.limit and not kernel.left_lane:
+        kernel.lane_limit = kernel.voting_limit if self.voting else kernel.limit
+        while times and times[0] < kernel.lane_limit and not kernel.left_lane:
             time = heapq.heappop(times)
             kernel.now = time
             due = self._due.pop(time)
             pairs = iter(due)
             for handler, event in zip(pairs, pairs, strict=True):
                 handler(event, time)
+                if look is not None:
+                    look(handler, time)
             count += len(due)
         return count >> 1
 
@@ -105,22 +116,24 @@ class Kernel:
 
     now:      time of the event that runs, or of the last one that ran
     events:   how many events have run
-    careful:  while it says True, lanes do not run ahead of each other: something may make them differ
+    careful:  numbers of lanes that must not run ahead, for something may make them differ; None: all
     runner:   runs lanes that may run ahead, returns how many events that were (``alike.py``)
-    limit:    before which lanes may run now
+    horizon:  seconds before which nothing comes of a vote
+    limit:    before which lanes may run now, ``voting_limit`` those that vote, ``lane_limit`` this one
     """
 
     __slots__ = (
         "_awake", "_due", "_first", "_generations", "_instant", "_stopped", "_times", "careful", "events",
-        "left_lane", "limit", "now", "runner",
+        "horizon", "lane_limit", "left_lane", "limit", "now", "runner", "voting_limit",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.now = 0.0
         self.events = 0
-        self.limit = math.inf
+        self.limit = self.voting_limit = self.lane_limit = math.inf
+        self.horizon = 0.0
         self.left_lane = False  # whether something outside lanes was scheduled since a lane began to run
-        self.careful: Callable[[], bool] = bool
+        self.careful: Callable[[], Container[int] | None] = frozenset
         self.runner: Callable[[list[Lane], float], int] = self.run_each
         self._due: dict[float, list[Any]] = {}
         self._times: list[float] = []
@@ -154,6 +167,12 @@ class Kernel:
         due.append(handler)
         due.append(event)
         self.left_lane = True
+
+    def beside(self, time: float, handler: Handler, event: object) -> None:
+        """As ``at``, for a vote: the lane runs on, as far as ``Lane.votes`` lets it."""
+        left = self.left_lane
+        self.at(time, handler, event)
+        self.left_lane = left
 
     def _open(self, time: float) -> list[Any]:
         if not time >= self.now:
@@ -193,20 +212,32 @@ class Kernel:
 
         A lane runs ahead of the others, and of what lanes make outside of them, up to the next event that was
         there before. That is sound while nothing that comes of those can touch a ring before it has come as
-        far by itself: a vote of yes does nothing before all have voted. When a no is possible without a
-        timer, while links fail (``careful``), all lanes run instant by instant.
+        far by itself. A vote of yes does nothing before its replica has all of them and the store knows it
+        (``horizon``). Where a no is possible without a timer, because links fail (``careful``), lanes run
+        first, instant by instant, and the others run no further than what came of that.
         """
-        first, lanes = self._first, self._awake
+        first, lanes, careful = self._first, self._awake, self.careful()
         self._first, self._awake = math.inf, []
-        careful = self.careful()
-        self.limit = math.nextafter(first, math.inf) if careful else limit
-        self.events += (self.run_each if careful else self.runner)(lanes, first)
+        slow, free = (lanes, []) if careful is None else _parted(lanes, careful)
+        if slow:
+            limit = self._run_carefully(slow, first, limit)
+        self.limit, self.voting_limit = limit, min(limit, first + self.horizon)
+        self.events += self.runner(free, first)
         for lane in lanes:
             lane.awake = lane.next_time < math.inf
             if lane.awake:
                 self._awake.append(lane)
                 self._first = min(self._first, lane.next_time)
         self.now, self.limit = first, math.inf
+
+    def _run_carefully(self, lanes: list[Lane], first: float, limit: float) -> float:
+        """Run ``lanes`` instant by instant, until one of them has made something outside of them that is due
+        next. Returns up to when all lanes may run."""
+        while (time := min(lane.next_time for lane in lanes)) < limit:
+            self.limit = self.voting_limit = math.nextafter(time, math.inf)
+            self.events += self.run_each(lanes, first)
+            limit = min(limit, self._times[0] if self._times else math.inf)
+        return limit
 
     def run_each(self, lanes: list[Lane], first: float) -> int:
         """One lane after the other."""
@@ -244,6 +275,12 @@ class Kernel:
     def next_time(self) -> float:
         """Time of the next event; infinity when there is none."""
         return min(self._times[0] if self._times else math.inf, self._first)
+
+
+def _parted(lanes: list[Lane], numbers: Container[int]) -> tuple[list[Lane], list[Lane]]:
+    """Those of ``numbers``, and the others."""
+    chosen = [lane for lane in lanes if lane.number in numbers]
+    return chosen, [lane for lane in lanes if lane.number not in numbers] if chosen else lanes
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ftruntime.protocol.errors import ConfigError
-from ftruntime.protocol.ids import Address, Replica
+from ftruntime.protocol.ids import Address, Position, Replica
 
 from .mixing import MASK, mix
 
@@ -85,6 +85,13 @@ class Failure(NamedTuple):
     lost: bool
 
 
+def _positions(groups: list[Group]) -> frozenset[Position] | None:
+    """Positions in any of ``groups``; None: all."""
+    if not all(group.positions for group in groups):
+        return None
+    return frozenset(position for group in groups for position in group.positions)
+
+
 class LinkFaults:
     """All faults of links, and what they have left behind: broken connections and late arrivals."""
 
@@ -95,7 +102,7 @@ class LinkFaults:
         self._broken: dict[Link, Failure] = {}
         self._latest: dict[Link, float] = {}  # last arrival on a link while any fault was about
         self._sent: dict[Link, int] = {}  # messages on a lossy link
-        self._hit: dict[Replica, bool] = {}  # whether any fault touches what a replica sends
+        self._hit: dict[Replica, frozenset[Position] | None] = {}  # what ``hits`` has found
         self._quiet = 0.0  # no fault and nothing it left behind matters from here on
 
     def add(self, fault: LinkFault) -> None:
@@ -112,12 +119,18 @@ class LinkFaults:
         for left in (self._faults, self._broken, self._latest, self._sent, self._hit):
             left.clear()
 
-    def may_hit(self, replica: Replica) -> bool:
-        """Whether any fault, of whatever time, is about messages that ``replica`` sends."""
-        hit = self._hit.get(replica)
-        if hit is None:
-            hit = self._hit[replica] = any(self._sends(fault.source, replica) for fault in self._faults)
-        return hit
+    def may_hit(self, address: Address) -> bool:
+        """Whether any fault, of whatever time, is about messages that ``address`` sends."""
+        replica, position = address
+        if replica not in self._hit:
+            hits = [fault.source for fault in self._faults if self._sends(fault.source, replica)]
+            self._hit[replica] = _positions(hits)
+        positions = self._hit[replica]
+        return positions is None or position in positions
+
+    def positions(self) -> frozenset[Position] | None:
+        """Positions whose messages any fault is about; None: all."""
+        return _positions([fault.source for fault in self._faults])
 
     def _sends(self, group: Group, replica: Replica) -> bool:
         return (not group.replicas or replica in group.replicas) and (

@@ -21,7 +21,7 @@ import math
 import msgspec
 
 from ftruntime.protocol.errors import ConfigError
-from ftruntime.protocol.ids import Address, Replica
+from ftruntime.protocol.ids import Address, Position, Replica
 
 from .netfaults import Failure, LinkFault, LinkFaults
 
@@ -179,7 +179,15 @@ class Network:
         if self._faults.over(now):
             self._faults.clear()
             self.faulty = False
-        return self.faulty and self._faults.may_hit(source[0])
+        return self.faulty and self._faults.may_hit(source)
+
+    def touched(self, source: Address) -> bool:
+        """Whether a fault may matter to what ``source`` sends."""
+        return self.faulty and self._faults.may_hit(source)
+
+    def touched_positions(self) -> frozenset[Position] | None:
+        """Positions in whose lanes a fault may matter; None: all."""
+        return self._faults.positions() if self.faulty else frozenset()
 
     # -- faults -----------------------------------------------------------------------------------
 

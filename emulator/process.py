@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ftruntime.protocol import effects as f
@@ -25,62 +24,13 @@ from ftruntime.protocol.rank import Rank
 from ftruntime.protocol.task import Part, Task
 
 from .device import FingerprintDevice
+from .kernel import Handler
 from .memory import OutOfMemory
 from .network import CONTROL_BYTES
+from .ring_buffers import RingBuffers
 
 if TYPE_CHECKING:
     from .emulation import Emulation
-
-
-@lru_cache(maxsize=256)
-def transfer_sizes(shape: Geometry, index: int) -> tuple[int, ...]:
-    """Bytes of each chunk that ring member ``index`` sends, by number."""
-    sizes = []
-    for number in range(shape.total):
-        place = shape.locate(number)
-        start, end = shape.byte_range(place.bucket, shape.sent_partition(index, place.step), place.chunk)
-        sizes.append(end - start)
-    return tuple(sizes)
-
-
-class RingBuffers:
-    """What FTAR of one round needs at one rank, laid out for the hot path.
-
-    take, produce:  of the device's exchange
-    incoming:       receive slots: a chunk that comes before its slot is free overwrites what is there
-    slots:          what each send slot holds, for a chunk that is sent again
-    nic, free ...:  how long a transfer to the right neighbour takes while the network is whole
-    slow:           a chunk needs more than to be delivered
-    """
-
-    __slots__ = (
-        "at", "byte_s", "free", "incarnation", "incoming", "latency_s", "left", "network", "nic", "produce",
-        "reduce_s", "right", "sizes", "slots", "slow", "take", "target",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        process: Process,
-        exchange: Any,
-        shape: Geometry,
-        index: int,
-        left: Replica,
-        right_address: Address,
-        right: Process | None,
-    ) -> None:
-        job = process.job
-        self.take, self.produce = exchange.take, exchange.produce
-        self.incoming: list[Any] = [None] * shape.slots
-        self.slots: list[Any] = [None] * shape.slots
-        self.sizes = transfer_sizes(shape, index)
-        self.left = left
-        self.slow = right is None or job.completions
-        self.incarnation = process.rank.member.me.incarnation
-        self.right = None if right is None else right.chunk_handler
-        self.target: Address = right_address
-        self.at, self.network, self.reduce_s = process.lane.at, job.network, job.reduce_s
-        self.nic, self.free = job.network.nic(process.address)
-        self.latency_s, self.byte_s = job.network.link(process.address, self.target) if right else (0.0, 0.0)
 
 
 class Process:
@@ -276,7 +226,7 @@ class Process:
 
     def send(self, effect: f.Send, now: float) -> None:
         to, message = effect.to, effect.message
-        if to[0] == self.address[0] and (self.job.network.faulty or self.unsent):
+        if to[0] == self.address[0] and (self.unsent or self.job.network.touched(self.address)):
             self._tell_mate(to, message, now)
         else:
             self._transmit(to, message, CONTROL_BYTES, now, Process.handle)
@@ -329,10 +279,20 @@ class Process:
         own = to[0] == self.address[0]
         if target is not None and (own or (target.alive and target.member.incarnation)):
             bound = target.handler if handler is Process.handle else handler.__get__(target)
-            at = self.lane.at if type(message) in RING else job.kernel.at
-            at(arrival + extra, bound, e.Received(self.address, message))
+            self._scheduler(message)(arrival + extra, bound, e.Received(self.address, message))
         elif not own:
             self._refused(to[0], arrival + (arrival - now), now)
+
+    def _scheduler(self, message: m.Message) -> Callable[[float, Handler, object], None]:
+        """Who calls the hearer: messages of a ring stay in their lane, and of a yes nothing comes soon."""
+        kind, job = type(message), self.job
+        if kind in RING:
+            return self.lane.at
+        if kind is m.Vote and message.yes:  # type: ignore[attr-defined]
+            if job.votes is not None:
+                job.votes.append(self)
+            return job.kernel.beside
+        return job.kernel.at
 
     def _refused(self, peer: Replica, back: float, now: float) -> None:
         """Nobody is there, or not yet: the connection to the peer's last life is refused at once."""
@@ -435,6 +395,9 @@ class Process:
         assert task.left is not None and task.right is not None
         at = (task.right.replica, self.address[1])
         right = self._process_at(at)
+        if self.job.follows:
+            self.job.alike.opened(self.address[1], task, plan.round, exchange.gradients)
+        self.lane.voting = self.job.config.scalars == 0  # then a vote is not seen to come
         self.rings[plan.round] = RingBuffers(self, exchange, shape, task.index, task.left.replica, at, right)
 
     def _shape(self, task: Task) -> Geometry:
@@ -456,10 +419,8 @@ class Process:
     def measure(self, effect: f.Measure, now: float) -> None:
         if self.leads:
             self.job.reduced(self.address[0], effect.round, now)
-        if self.job.recording is not None:
-            self.job.recording.append((self.address[0], now))
-        scalars = self.device.measure(effect.round)
-        self.job.kernel.at(now, self.handler, e.Measured(effect.round, scalars))
+        self.lane.votes(now)
+        self.lane.at(now, self.handler, e.Measured(effect.round, self.device.measure(effect.round)))
 
     def apply(self, effect: f.Apply, now: float) -> None:
         """The optimizer step; logged, as the device did it, when the device has it done."""

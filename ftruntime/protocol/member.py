@@ -278,13 +278,14 @@ class Member(Shard):
         return None
 
     def measured(self, round: Round, scalars: m.Scalars, out: list[Effect]) -> None:
-        """The scalars of this rank's reduced shard are known."""
+        """The scalars of this rank's reduced shard are known. Said again, it changes nothing."""
         share = self.shares.get(round)
-        if share is None or share.scalars is not None:
+        if share is None:
             return
-        share.scalars = scalars
-        if share.sealing:
-            self._answer_seal(share, out)
+        if share.scalars is None:
+            share.scalars = scalars
+            if share.sealing:
+                self._answer_seal(share, out)
         self._progress(share, out)
 
     def _seal(self, source: Address, message: m.Seal, now: float, out: list[Effect]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import enum
+from typing import Any
 
 from .messages import Scalars
 from .plan import Plan
@@ -50,12 +51,10 @@ class Share:
     """
 
     __slots__ = (
-        "measuring",
         "plan",
         "ring",
         "said_no",
         "scalars",
-        "sealed",
         "sealing",
         "sink",
         "source",
@@ -70,7 +69,7 @@ class Share:
         self.ring, self.sink, self.source = ring, sink, source
         self.state = State.WORKING
         self.scalars: Scalars | None = None
-        self.measuring = self.said_no = self.sealing = self.sealed = False
+        self.said_no = self.sealing = False
 
     def clone(self) -> Share:
         other = copy.copy(self)
@@ -79,13 +78,17 @@ class Share:
         other.source = self.source.clone() if self.source is not None else None
         return other
 
-    def progress(self) -> tuple[State, bool, bool, bool, bool, Scalars | None]:
-        """How far this share is, beside its ring: what ``become`` takes."""
-        return self.state, self.said_no, self.sealing, self.sealed, self.measuring, self.scalars
+    def image(self) -> tuple[object, ...]:
+        """How far this share is, beside its ring and its scalars' values. Shares of equal place in the tree
+        that have equal images, and rings with equal images, do the same from here on."""
+        source = None if self.source is None else self.source.image()
+        return self.state, self.said_no, self.sealing, self.scalars is not None, source
 
-    def become(self, progress: tuple[State, bool, bool, bool, bool, Scalars | None]) -> None:
-        """Be as far as a share of another position that has done the same."""
-        self.state, self.said_no, self.sealing, self.sealed, self.measuring, self.scalars = progress
+    def become(self, image: tuple[Any, ...]) -> None:
+        """Be as far as a share of another position that has done the same; the scalars stay one's own."""
+        self.state, self.said_no, self.sealing, _, source = image
+        if self.source is not None:
+            self.source.become(source)
 
     @property
     def has_everything(self) -> bool:

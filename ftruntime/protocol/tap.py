@@ -19,6 +19,8 @@ nothing here: a slow learner is told that the rest will not come, and a dead one
 
 from __future__ import annotations
 
+from typing import Any
+
 from .effects import Effect, PostTap, Send, StoreTap
 from .ids import Incarnation, MemberId, Position, Replica, Round
 from .messages import Tap, TapAck, TapEnd
@@ -85,6 +87,18 @@ class TapSource:
             setattr(twin, name, getattr(self, name))
         twin._learners = {member: learner.clone() for member, learner in self._learners.items()}
         return twin
+
+    def image(self) -> tuple[object, ...]:
+        """All that this source is, but for its position: what ``become`` takes."""
+        learners = tuple((x.member, x.opened, x.posted, x.acked) for x in self._learners.values())
+        return self._finished, self._ended, learners
+
+    def become(self, image: tuple[Any, ...]) -> None:
+        """Be what a source with ``image`` is, at the own position."""
+        self._finished, self._ended, learners = image
+        for member, opened, posted, acked in learners:
+            learner = self._learners[member]
+            learner.opened, learner.posted, learner.acked = opened, posted, acked
 
     def finished(self, count: int, out: list[Effect]) -> None:
         """The first ``count`` chunks in the order of finishing are in the reduced buffer."""

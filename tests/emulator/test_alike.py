@@ -10,11 +10,12 @@ import pytest
 from emulator.emulation import Emulation
 from emulator.eventlog import EventLog
 from emulator.settings import RunSettings
+from faultinject import Schedule, loads
 
 
 def careful(job: Emulation) -> None:
     """No lane runs ahead of another."""
-    job.kernel.careful = lambda: True
+    job.kernel.careful = lambda: None
 
 
 def each(job: Emulation) -> None:
@@ -26,9 +27,11 @@ def alike(job: Emulation) -> None:
     """As it comes: lanes that stand alike run once."""
 
 
-def run(settings: RunSettings, way: Callable[[Emulation], None]) -> tuple[Any, Emulation]:
+def run(
+    settings: RunSettings, way: Callable[[Emulation], None], faults: Schedule | None = None
+) -> tuple[Any, Emulation]:
     log = EventLog(None)
-    job = Emulation(settings, settings.load_faults(), log)
+    job = Emulation(settings, faults or settings.load_faults(), log)
     way(job)
     job.run()
     log.close()
@@ -72,6 +75,28 @@ def test_the_trace_is_the_same_under_faults(name: str) -> None:
     assert job.faults_injected, "a run without a fault shows nothing here"
     assert run(settings, each)[0] == expected
     assert run(settings, alike)[0] == expected
+
+
+FAULTS = {
+    "a crash in FTAR": '{"kind": "crash", "rank": [2, 5], "step": 1, "phase": "ftar"}',
+    "a crash in FTAR, jitter": '{"kind": "crash", "rank": [2, 5], "step": 1, "phase": "ftar"}',
+    "a link that flaps": '{"kind": "link_flap", "rank": [1, 7], "step": 1, "phase": "ftar", "duration": 30}',
+    "a slow link": '{"kind": "slow", "rank": [1, 7], "part": "link", "factor": 3, "at": 15, "duration": 30}',
+    "a partition": '{"kind": "partition", "groups": [[0, 1], [2, 3, 4, "store"]], "at": 20.5, "duration": 4}',
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_trace_is_the_same_when_a_fault_cuts_lanes_short(name: str) -> None:
+    settings = RunSettings(
+        steps=4, replicas=5, ranks_per_replica=24, buckets=2, jitter=0.02 if "jitter" in name else 0.0
+    )
+    schedule = loads(f'{{"schema": 1, "faults": [{FAULTS[name]}]}}', settings.shape())
+    expected, _ = run(settings, careful, schedule)
+    assert run(settings, each, schedule)[0] == expected
+    found, job = run(settings, alike, schedule)
+    assert found == expected
+    assert job.alike.folded > 4 * 24, "also in the rounds that the fault hits"
 
 
 def test_positions_do_follow_where_nothing_makes_them_differ() -> None:
