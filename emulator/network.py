@@ -164,7 +164,7 @@ class Network:
         begin = faults.begin(source, target, now)
         if begin == math.inf:
             return math.inf
-        delay, factor = faults.quality(source, target, begin)
+        factor = faults.bandwidth(source, target, begin)
         latency, byte = self.link(source, target)
         departure = begin
         if source[0] != target[0]:
@@ -172,7 +172,7 @@ class Network:
             # A held message waits in its connection, not in the NIC: other links go on meanwhile.
             self._free[nic] = max(now, self._free[nic]) + size * byte / factor
             departure = max(begin + size * byte / factor, self._free[nic])
-        return faults.in_order(source, target, departure + latency + delay)
+        return faults.in_order(source, target, departure + latency)
 
     def _touched(self, source: Address, now: float) -> bool:
         """Whether a fault may matter to what ``source`` sends now. Ends the slow path when none is left."""

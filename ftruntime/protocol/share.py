@@ -50,12 +50,10 @@ class Share:
     """
 
     __slots__ = (
-        "measuring",
         "plan",
         "ring",
         "said_no",
         "scalars",
-        "sealed",
         "sealing",
         "sink",
         "source",
@@ -70,7 +68,7 @@ class Share:
         self.ring, self.sink, self.source = ring, sink, source
         self.state = State.WORKING
         self.scalars: Scalars | None = None
-        self.measuring = self.said_no = self.sealing = self.sealed = False
+        self.said_no = self.sealing = False
 
     def clone(self) -> Share:
         other = copy.copy(self)
@@ -79,13 +77,13 @@ class Share:
         other.source = self.source.clone() if self.source is not None else None
         return other
 
-    def progress(self) -> tuple[State, bool, bool, bool, bool, Scalars | None]:
+    def progress(self) -> tuple[State, bool, bool, Scalars | None]:
         """How far this share is, beside its ring: what ``become`` takes."""
-        return self.state, self.said_no, self.sealing, self.sealed, self.measuring, self.scalars
+        return self.state, self.said_no, self.sealing, self.scalars
 
-    def become(self, progress: tuple[State, bool, bool, bool, bool, Scalars | None]) -> None:
+    def become(self, progress: tuple[State, bool, bool, Scalars | None]) -> None:
         """Be as far as a share of another position that has done the same."""
-        self.state, self.said_no, self.sealing, self.sealed, self.measuring, self.scalars = progress
+        self.state, self.said_no, self.sealing, self.scalars = progress
 
     @property
     def has_everything(self) -> bool:
