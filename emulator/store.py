@@ -20,10 +20,10 @@ from ftruntime.protocol import store
 from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.head import Head
 from ftruntime.protocol.ids import MemberId, Replica
+from ftruntime.store import Register
 
 from .headlog import HeadLog
 from .kernel import Kernel
-from .register import Register
 
 Reply = Callable[[store.Answer, float], object]  # reply(answer, now)
 Deliver = Callable[[store.Change, float], object]  # deliver(change, now)

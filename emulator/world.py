@@ -20,8 +20,8 @@ from ftruntime.protocol.head import Head
 from ftruntime.protocol.ids import Address, MemberId, Replica
 from ftruntime.protocol.plan import Target, lineage_root
 from ftruntime.protocol.rank import Rank
+from ftruntime.store import Register
 
-from .register import Register
 from .world_device import WorldDevice
 
 NOTES = 200  # what the protocol said of itself is kept only so far back

@@ -13,6 +13,7 @@ LIGHT = (
     "ftruntime",
     "ftruntime.protocol",
     "ftruntime.data",
+    "ftruntime.store",
     "emulator",
     "emulator.cli",
     "emulator.corpus",

@@ -1,4 +1,4 @@
-"""What a consensus store keeps, and what each request does to it: no time-outs, no faults, no network.
+"""The register: the head, the records and the leases, with no time-outs, no faults and no network.
 
 The head changes by compare-and-set of the whole; records and leases are keyed by member. Whoever was
 succeeded, by a registration in the head or by a later life that has written already, is refused (design
