@@ -18,6 +18,7 @@ LIGHT = (
     "emulator.cli",
     "emulator.corpus",
     "faultinject",
+    "faultinject.explore",
     "conformance",
 )
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from emulator.world import Action, World
-from emulator.world_device import WorldDevice
 from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
@@ -29,6 +27,8 @@ from ftruntime.protocol.rank import Rank
 
 from .keys import key
 from .tables import Table
+from .world import Action, World
+from .world_device import WorldDevice
 
 # Timers that mean nothing without a clock (they arm themselves anew), or that only repeat a read or a lease.
 IDLE_TIMERS = frozenset({"chunk", "range", "renew", "poll", "store"})

@@ -2,8 +2,8 @@
 
 Everything that is under way (a message, a request, an answer, a change to be watched, a device that
 finishes, a timer) is an ``Action`` that may happen next, FIFO per link. A scenario script chooses by
-hand, an exploration takes every order. The protocol is the real one; ``emulation.py`` runs the same
-code under virtual time.
+hand, an exploration takes every order. The protocol is the real one; ``emulator`` runs the same code
+under virtual time.
 """
 
 from __future__ import annotations
