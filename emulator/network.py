@@ -15,26 +15,17 @@ for its own ranks. Faults are in ``netfaults.py``; without one, a message costs 
 
 from __future__ import annotations
 
-import enum
 import math
 
 import msgspec
 
+from ftruntime.protocol.congestion import Tier
 from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.ids import Address, Replica
 
 from .netfaults import Failure, LinkFault, LinkFaults
 
 CONTROL_BYTES = 128  # any message that carries no chunk and no range
-
-
-class Tier(enum.IntEnum):
-    """The nearest thing that two ranks share."""
-
-    RACK = 0
-    ZONE = 1
-    BUILDING = 2
-    REGION = 3
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -190,27 +190,14 @@ class World:
     def _serve(self, replica: Replica) -> None:
         (call, request), *rest = self.requests[replica]
         self.requests[replica] = tuple(rest)
-        answer = self._execute(request)
+        answer = self.register.execute(request, self.now)
         self.answers[replica] = (*self.answers[replica], (call, answer))
         self._publish()
 
     def late(self, request: s.Request) -> None:
         """A request of a process that is gone arrives at the store; nobody hears the answer."""
-        self._execute(request)
+        self.register.execute(request, self.now)
         self._publish()
-
-    def _execute(self, request: s.Request) -> s.Answer:
-        register = self.register
-        if isinstance(request, s.Read):
-            return register.view()
-        if isinstance(request, s.Cas):
-            return register.cas(request)
-        if isinstance(request, s.Put):
-            return register.put(request.record)
-        if isinstance(request, s.Renew):
-            return register.renew(request, self.now)
-        assert isinstance(request, s.Expire)
-        return register.expire(request.member)
 
     def _publish(self) -> None:
         for change in self.register.changes:

@@ -47,6 +47,21 @@ class Register:
         other.changes, other.backups = list(self.changes), self.backups.copy()
         return other
 
+    def execute(self, request: store.Request, now: float) -> store.Answer:
+        """Carry ``request`` out at time ``now`` (seconds, which leases are counted in)."""
+        match request:
+            case store.Read():
+                return self.view()
+            case store.Cas():
+                return self.cas(request)
+            case store.Put():
+                return self.put(request.record)
+            case store.Renew():
+                return self.renew(request, now)
+            case store.Expire():
+                return self.expire(request.member)
+        raise TypeError(f"not a request to the store: {request!r}")
+
     def view(self) -> store.View:
         records = tuple(self.records[member] for member in sorted(self.records))
         return store.View(self.head, records, tuple(sorted(self.leases)))

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.netfaults import TRANSIENT_AFTER, Failure, Group, LinkFault, LinkFaultKind
-from emulator.network import CONTROL_BYTES, Network, NetworkConfig, Tier
+from emulator.network import CONTROL_BYTES, Network, NetworkConfig
+from ftruntime.protocol.congestion import Tier
 from ftruntime.protocol.errors import ConfigError
 
 SMALL = NetworkConfig(buildings=2, ranks_per_host=2, hosts_per_rack=2, racks_per_zone=2)
