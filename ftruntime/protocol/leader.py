@@ -60,7 +60,8 @@ class Leader(Orders):
         for notice in ("_due", "_grace_over", "_rested", "_refused", "_broken"):
             if getattr(self, notice) < opened:
                 setattr(self, notice, 0)
-        if self._order is None and self._saving is None and not self._roll:
+        waits = self._order is not None or self._roll > 0
+        if not waits and not self._config.checkpoint_every:  # ranks remember the order of a checkpoint
             self._next_order = 0
         return self.session.simplify(unawaited)
 
