@@ -81,7 +81,7 @@ def messages(ranks: int, faulty: bool) -> float:
     network = Network(REPLICAS, ranks // REPLICAS, NetworkConfig())
     if faulty:  # one replica is touched; the messages of all others must stay cheap
         group = Group(replicas=frozenset({0}))
-        network.add(LinkFault(LinkFaultKind.DELAY, 0.0, 1e9, group, amount=1e-3))
+        network.add(LinkFault(LinkFaultKind.BANDWIDTH, 0.0, 1e9, group, amount=0.5))
     links = [((r, p), ((r + 1) % REPLICAS, p)) for r in range(REPLICAS) for p in range(ranks // REPLICAS)]
 
     def work() -> int:

@@ -1,6 +1,6 @@
 """Mock GPUs, a network model and a consensus store in virtual time, and what drives them.
 
-``Emulation`` runs a job of ``RunSettings`` and writes an ``EventLog``; ``World`` is a job without time.
+``Emulation`` runs a job of ``RunSettings`` and writes an ``EventLog``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from .emulation import Emulation
     from .eventlog import EventLog
     from .settings import RunSettings
-    from .world import World
 
-_LAZY = {"Emulation": "emulation", "EventLog": "eventlog", "RunSettings": "settings", "World": "world"}
-__all__ = ["Emulation", "EventLog", "RunSettings", "World"]
+_LAZY = {"Emulation": "emulation", "EventLog": "eventlog", "RunSettings": "settings"}
+__all__ = ["Emulation", "EventLog", "RunSettings"]
 
 
 def __getattr__(name: str) -> Any:

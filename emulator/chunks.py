@@ -121,7 +121,6 @@ class Exchange:
         "_grads",
         "_done",
         "_finish",
-        "_slots",
         "_result",
     )
     learned = False
@@ -138,7 +137,6 @@ class Exchange:
         self._grads = [0] * len(geometry.buckets) if grads is None else grads
         self._done: list[int] = []
         self._finish = self._done.append
-        self._slots: dict[int, int] = {}
         self._result: list[int] | None = None
 
     def produce(self, number: int) -> int:
@@ -171,14 +169,6 @@ class Exchange:
     def gradients(self) -> Sequence[int]:
         """The own gradients, per bucket."""
         return self._grads
-
-    def park(self, number: int, data: int) -> None:
-        """Keep produced chunk ``number`` in its send slot, until there is credit."""
-        self._slots[number] = data
-
-    def parked(self, number: int) -> int:
-        """Chunk ``number`` leaves its send slot."""
-        return self._slots.pop(number)
 
     def finished(self, index: int) -> int:
         """Finished chunk ``index``, in the order of finishing, for a learner."""

@@ -64,8 +64,7 @@ class ComputeModel:
 class Stream:
     """A queue of work on a device: each piece starts when it is asked for and the one before is done.
 
-    free: when all that was enqueued is done; infinity on a device that hangs. It is also what an event
-          recorded now on this stream waits for.
+    free: when all that was enqueued is done; also what an event recorded now on this stream waits for
     """
 
     __slots__ = ("free",)

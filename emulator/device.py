@@ -6,13 +6,12 @@ the order of its streams and with faults of its own. It checks nothing that the 
 to do the wrong thing it does it, and the checker, which recomputes the arithmetic, sees the difference.
 
 Operations that take time change the content at once and return when they are done, for the driver
-to schedule; infinity on a device that hangs. ``tensor`` fidelity (device_tensor.py) overrides the
-methods of the section "content".
+to schedule. That nothing of a rank that hangs completes is the driver's doing. ``tensor`` fidelity
+(device_tensor.py) overrides the methods of the section "content".
 """
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Sequence
 from operator import mul
@@ -67,7 +66,7 @@ class FingerprintDevice:
 
     __slots__ = (
         "replica", "position", "shared", "step", "lineage", "state", "hbm", "host",
-        "compute", "ftar", "copy", "slow", "hung", "flip", "nan",
+        "compute", "copy", "slow", "flip", "nan",
         "_grads", "_grad_bytes", "_retained", "_computing", "_ready",
         "_rounds", "_served", "_frozen", "_staged",
     )  # fmt: skip
@@ -80,8 +79,8 @@ class FingerprintDevice:
         self.hbm.take("params", shared.memory.params)
         self.hbm.take("optimizer", shared.memory.optimizer)
         self.hbm.take("slots", shared.slots_bytes)
-        self.compute, self.ftar, self.copy = Stream(), Stream(), Stream()
-        self.slow, self.hung, self.flip, self.nan = 1.0, False, -1, False
+        self.compute, self.copy = Stream(), Stream()
+        self.slow, self.flip, self.nan = 1.0, -1, False
         self.step, self.lineage = 0, lineage
         self.state: State = self.initial_state()
         self._grads: Any = None
@@ -199,8 +198,6 @@ class FingerprintDevice:
             raise
 
     def _compute(self, now: float) -> tuple[float, ...]:
-        if self.hung:
-            return (math.inf,) * len(self.shared.bucket_bytes)
         stream = self.compute
         start = now if now > stream.free else stream.free
         ready = self.shared.compute.ready(self.replica, self.step, start, self.slow)
@@ -218,13 +215,12 @@ class FingerprintDevice:
         if self._computing:
             self.computed()
             self.forget_gradients()
-            if not self.hung:
-                self.compute.free = now
+            self.compute.free = now
 
     def _fetch_retained(self, now: float) -> float:
         if self.shared.retention == "host":
             return self._copied(now, self._grad_bytes)
-        return math.inf if self.hung else now
+        return now
 
     def can_reuse(self, ranges: Ranges) -> bool:
         """Whether a launch of ``ranges`` on the current state may reuse gradients."""
@@ -239,7 +235,7 @@ class FingerprintDevice:
 
     def warm_up(self, now: float) -> float:
         """A throw-away step. Returns when it is done."""
-        return self.compute.enqueue(now, self.shared.compute.config.first_step_s * self._factor)
+        return self.compute.enqueue(now, self.shared.compute.config.first_step_s * self.slow)
 
     # -- FTAR --------------------------------------------------------------------------------------
 
@@ -276,10 +272,6 @@ class FingerprintDevice:
         """Whether sums of ``round`` are kept here that are neither applied nor dropped."""
         return round in self._rounds
 
-    def chunk_done(self, size: int, now: float) -> float:
-        """When the FTAR stream has copied or reduced ``size`` bytes."""
-        return self.ftar.enqueue(now, size / self.shared.compute.config.reduce_bps * self._factor)
-
     def measure(self, round: Round) -> tuple[float, ...]:
         """The scalars of this rank's reduced shard, one of them."""
         return self._scalars(self._rounds[round].reduced())
@@ -308,7 +300,7 @@ class FingerprintDevice:
         self.abort(now)
         self.forget_gradients()  # of a base that this device no longer has
         self.compute.wait(self.copy.free)  # a frozen copy is read from the state that now changes
-        return self.compute.enqueue(now, self.shared.compute.config.apply_s * self._factor)
+        return self.compute.enqueue(now, self.shared.compute.config.apply_s * self.slow)
 
     def drop(self, round: Round) -> None:
         """Free the buffer of ``round``, if there is one; the local gradients stay, if retained."""
@@ -379,18 +371,9 @@ class FingerprintDevice:
         return self.state
 
     def _copied(self, now: float, size: int) -> float:
-        return self.copy.enqueue(now, size / self.shared.compute.config.copy_bps * self._factor)
+        return self.copy.enqueue(now, size / self.shared.compute.config.copy_bps * self.slow)
 
     # -- faults and resources ------------------------------------------------------------------------
-
-    @property
-    def _factor(self) -> float:
-        return math.inf if self.hung else self.slow
-
-    def hang(self) -> None:
-        """Nothing that is asked for from now on ever completes; only a new process mends it."""
-        self.hung = True
-        self.compute.free = self.ftar.free = self.copy.free = math.inf
 
     def slow_down(self, factor: float) -> None:
         """What is asked for from now on takes ``factor`` times as long; 1 mends it."""
@@ -405,32 +388,12 @@ class FingerprintDevice:
         """The next gradient computed is not a number."""
         self.nan = True
 
-    def allocations(self) -> dict[str, int]:
-        """Bytes by name; retained, frozen and staged make up ``host.used``, the rest ``hbm.used``."""
-        memory, held = self.shared.memory, self._count_held()
-        buffers = len(self._rounds) - held + (self._served is not None)
-        return {
-            "params": memory.params,
-            "optimizer": memory.optimizer,
-            "slots": self.shared.slots_bytes,
-            "activations": memory.activations * self._computing,
-            "grads": self._grad_bytes * (self._grads is not None),
-            "reduced": self._grad_bytes * buffers,
-            "held": self._grad_bytes * held,
-            "retained": self._grad_bytes * (self._grads is not None and self.shared.retention == "host"),
-            "frozen": memory.state * len(self._frozen),
-            "staged": memory.state * len(self._staged),
-        }
-
     def resources(self) -> dict[str, int]:
         """Counts of what a rank may leak, for the log's ``resources``."""
-        held = self._count_held()
+        held = sum(buffer.learned for buffer in self._rounds.values())
         return {
             "buffers": len(self._rounds) - held,
             "held": held,
             "frozen": len(self._frozen),
             "staged": len(self._staged),
         }
-
-    def _count_held(self) -> int:
-        return sum(buffer.learned for buffer in self._rounds.values())

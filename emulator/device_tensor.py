@@ -118,7 +118,6 @@ class TensorExchange:
         self._geometry, self._index, self._grads = geometry, index, grads
         alone = geometry.members == 1
         self._sums = [grad.clone() if alone else torch.full_like(grad, math.nan) for grad in grads]
-        self._slots: dict[int, Tensor] = {}
 
     def produce(self, number: int) -> Tensor:
         bucket, _, step, chunk = self._geometry.locate(number)
@@ -136,12 +135,6 @@ class TensorExchange:
         if step >= self._geometry.members - 2:
             self._sums[bucket][_slice(self._geometry, self._sums, bucket, partition, chunk)] = data
         return data
-
-    def park(self, number: int, data: Tensor) -> None:
-        self._slots[number] = data
-
-    def parked(self, number: int) -> Tensor:
-        return self._slots.pop(number)
 
     def finished(self, index: int) -> Tensor:
         return self._sums[_bucket(self._geometry, index)][

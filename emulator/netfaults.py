@@ -31,7 +31,6 @@ Link = tuple[Address, Address]
 class LinkFaultKind(enum.StrEnum):
     DOWN = "down"  # nothing passes; a partition when the groups are large. One way: add it twice
     LOSSY = "lossy"  # ``amount`` of the messages (0..1) break their connection
-    DELAY = "delay"  # ``amount`` seconds are added
     BANDWIDTH = "bandwidth"  # bandwidth is multiplied by ``amount`` (1e-6..1)
 
 
@@ -73,7 +72,6 @@ class LinkFault(NamedTuple):
 _AMOUNTS = {
     LinkFaultKind.DOWN: (0.0, 0.0),
     LinkFaultKind.LOSSY: (0.0, 1.0),
-    LinkFaultKind.DELAY: (0.0, 3600.0),
     LinkFaultKind.BANDWIDTH: (1e-6, 1.0),
 }
 
@@ -196,16 +194,13 @@ class LinkFaults:
         replica, position = address
         return self._sends(group, replica) and (not group.positions or position in group.positions)
 
-    def quality(self, source: Address, target: Address, time: float) -> tuple[float, float]:
-        """(seconds added, factor of the bandwidth) of the link at ``time``."""
-        delay, factor = 0.0, 1.0
+    def bandwidth(self, source: Address, target: Address, time: float) -> float:
+        """What the bandwidth of the link is multiplied by at ``time``."""
+        factor = 1.0
         for fault in self._faults:
-            if self._hits(fault, source, target, time):
-                if fault.kind is LinkFaultKind.DELAY:
-                    delay += fault.amount
-                elif fault.kind is LinkFaultKind.BANDWIDTH:
-                    factor *= fault.amount
-        return delay, factor
+            if fault.kind is LinkFaultKind.BANDWIDTH and self._hits(fault, source, target, time):
+                factor *= fault.amount
+        return factor
 
     def in_order(self, source: Address, target: Address, arrival: float) -> float:
         """``arrival``, or as late as what was sent before it on this link: links are FIFO."""

@@ -15,26 +15,17 @@ for its own ranks. Faults are in ``netfaults.py``; without one, a message costs 
 
 from __future__ import annotations
 
-import enum
 import math
 
 import msgspec
 
+from ftruntime.protocol.congestion import Tier
 from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.ids import Address, Position, Replica
 
 from .netfaults import Failure, LinkFault, LinkFaults
 
 CONTROL_BYTES = 128  # any message that carries no chunk and no range
-
-
-class Tier(enum.IntEnum):
-    """The nearest thing that two ranks share."""
-
-    RACK = 0
-    ZONE = 1
-    BUILDING = 2
-    REGION = 3
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,7 +155,7 @@ class Network:
         begin = faults.begin(source, target, now)
         if begin == math.inf:
             return math.inf
-        delay, factor = faults.quality(source, target, begin)
+        factor = faults.bandwidth(source, target, begin)
         latency, byte = self.link(source, target)
         departure = begin
         if source[0] != target[0]:
@@ -172,7 +163,7 @@ class Network:
             # A held message waits in its connection, not in the NIC: other links go on meanwhile.
             self._free[nic] = max(now, self._free[nic]) + size * byte / factor
             departure = max(begin + size * byte / factor, self._free[nic])
-        return faults.in_order(source, target, departure + latency + delay)
+        return faults.in_order(source, target, departure + latency)
 
     def _touched(self, source: Address, now: float) -> bool:
         """Whether a fault may matter to what ``source`` sends now. Ends the slow path when none is left."""

@@ -20,10 +20,10 @@ from ftruntime.protocol import store
 from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.head import Head
 from ftruntime.protocol.ids import MemberId, Replica
+from ftruntime.store import Register
 
 from .headlog import HeadLog
 from .kernel import Kernel
-from .register import Register
 
 Reply = Callable[[store.Answer, float], object]  # reply(answer, now)
 Deliver = Callable[[store.Change, float], object]  # deliver(change, now)
@@ -146,45 +146,31 @@ class EmulatedStore:
         self._publish()
 
     def _execute(self, request: store.Request, now: float) -> store.Answer:
-        register = self._register
-        match request:
-            case store.Read():
-                return self._read(request, now)
-            case store.Cas():
-                return self._cas(request, now)
-            case store.Put():
-                done = register.put(request.record)
-                self._note_fenced(done.fenced, request.record.member, now)
-                return done
-            case store.Renew():
-                renewed = register.renew(request, now)
-                self._note_fenced(renewed.fenced, request.member, now)
-                if not renewed.fenced:
-                    self._kernel.at(register.leases[request.member].expires, self._serve, None)
-                return renewed
-            case store.Expire():
-                return register.expire(request.member)
-        raise TypeError(f"not a request to the store: {request!r}")
+        register, before = self._register, self._register.head
+        answer = self._outdated(request, now) or register.execute(request, now)
+        match request, answer:
+            case store.Cas(head=head), store.CasDone(taken=True):
+                live = [register.records[m] for m in sorted(register.leases) if m in register.records]
+                for entry in self._head_log.entries(before, head, live, now):
+                    self._log(entry)
+            case store.Put(record=record), store.PutDone(fenced=True):
+                self._note_fenced(record.member, now)
+            case store.Renew(member=member), store.Renewed(fenced=True):
+                self._note_fenced(member, now)
+            case store.Renew(member=member), _:
+                self._kernel.at(register.leases[member].expires, self._serve, None)
+        return answer
 
-    def _read(self, request: store.Read, now: float) -> store.View:
+    def _note_fenced(self, member: MemberId, now: float) -> None:
+        self._log(["fenced", now, member.replica, member.incarnation])
+
+    def _outdated(self, request: store.Request, now: float) -> store.View | None:
+        """What a replica of the store that fell behind answers, if it is one that answers ``request``."""
         if self._stale is not None and now >= self._stale[1]:
             self._stale = None
-        if self._stale is not None and not request.linearizable:
-            return self._stale[0]
-        return self._register.view()
-
-    def _cas(self, request: store.Cas, now: float) -> store.CasDone:
-        register, before = self._register, self._register.head
-        done = register.cas(request)
-        if done.taken:
-            live = [register.records[m] for m in sorted(register.leases) if m in register.records]
-            for entry in self._head_log.entries(before, request.head, live, now):
-                self._log(entry)
-        return done
-
-    def _note_fenced(self, fenced: bool, member: MemberId, now: float) -> None:
-        if fenced:
-            self._log(["fenced", now, member.replica, member.incarnation])
+        if self._stale is None or not isinstance(request, store.Read) or request.linearizable:
+            return None
+        return self._stale[0]
 
     # -- watch ------------------------------------------------------------------------------------
 

@@ -44,12 +44,6 @@ class Exchange(Protocol):
     def take(self, number: int, data: Any) -> Any:
         """Consume received chunk ``number``, in order; returns what is passed on, if anything is."""
 
-    def park(self, number: int, data: Any) -> None:
-        """Keep a produced chunk in its send slot."""
-
-    def parked(self, number: int) -> Any:
-        """The chunk leaves its send slot."""
-
     def finished(self, index: int) -> Any:
         """Finished chunk ``index``, in the order of finishing."""
 

@@ -13,10 +13,12 @@ LIGHT = (
     "ftruntime",
     "ftruntime.protocol",
     "ftruntime.data",
+    "ftruntime.store",
     "emulator",
     "emulator.cli",
     "emulator.corpus",
     "faultinject",
+    "faultinject.explore",
     "conformance",
 )
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from emulator.world import World
 from ftruntime.protocol import store as s
 from ftruntime.protocol.ids import Address, MemberId, Replica
 
@@ -25,6 +24,7 @@ from .invariants import Invariants
 from .nodes import BREAKDOWN_TIMERS, Node, Nodes, Outcome
 from .registers import Registers, Served
 from .tables import Queues
+from .world import World
 
 Row: TypeAlias = tuple[int, ...]
 Move: TypeAlias = tuple[object, ...]

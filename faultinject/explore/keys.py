@@ -1,34 +1,30 @@
 """Canonical keys of protocol objects: equal keys mean that nothing later can tell the two apart.
 
-A key is the msgpack of all that an object holds, found by walking its slots, private ones as well: this is
-the one place (with ``nodes.py``) that looks behind the public face of the protocol. What is left out
-cannot influence what the protocol does, only what it says to people:
+A key is the msgpack of all that an object holds, found by walking its slots, whatever they are called: what
+an object of the protocol does depends on nothing else, and a slot that is added is part of the key at once.
+What is left out cannot influence what the protocol does, only what it says to people (what a rank itself may
+forget, it has forgotten by ``Rank.simplify``):
 
 * ``_config`` and ``geometry``, which are the same for all or follow from the task beside them
 * ``stale``, a count of messages without effect
 * the reason in an ``ErrorReport``: no code looks at it but to print it
 * the order of sets and of the table of records, which the protocol sorts or takes a minimum of
-* at a leader: notices of rounds before the newest head that it has seen. They are only ever compared for
-  equality with, or being at least, the round of a head, and heads only move forward
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from ftruntime.protocol.errors import ErrorReport
-from ftruntime.protocol.leader import Leader
 from ftruntime.protocol.messages import Vote
-from ftruntime.protocol.session import Session
 
 ATOMS = frozenset({int, str, bool, float, bytes, type(None)})
 LEFT_OUT = frozenset({"_config", "geometry", "stale"})
 UNORDERED = frozenset({"_records"})
-NOTICES = ("_due", "_grace_over", "_rested", "_refused", "_broken")
 
 _slots: dict[type, tuple[str, ...]] = {}
 _encode = msgspec.msgpack.Encoder().encode
@@ -69,10 +65,9 @@ def _object(x: Any, kind: type) -> Any:
     names = _slots.get(kind)
     if names is None:
         names = _slots[kind] = tuple(_names(kind))
-    over = HOOKS[kind](x) if kind in HOOKS else {}
     found: list[Any] = [kind.__name__]
     for name in names:
-        value = over[name] if name in over else getattr(x, name)
+        value = getattr(x, name)
         if name in UNORDERED:
             found.append(sorted(((plain(k), plain(v)) for k, v in value.items()), key=_encode))
         else:
@@ -84,18 +79,3 @@ def _names(kind: type) -> Iterable[str]:
     slots = {name for base in kind.__mro__ for name in getattr(base, "__slots__", ())}
     assert slots, f"{kind.__name__} has no slots: its state cannot be seen"
     return sorted(slots - LEFT_OUT)
-
-
-def _leader(leader: Leader) -> dict[str, Any]:
-    head = leader.session.client.head
-    opened = 0 if head is None else head.round
-    return {name: value if (value := getattr(leader, name)) >= opened else 0 for name in NOTICES}
-
-
-def _session(session: Session) -> dict[str, Any]:
-    head, put_off = session.client.head, session._put_off
-    past = put_off is not None and head is not None and put_off.round < head.round
-    return {"_put_off": None if past else put_off}
-
-
-HOOKS: dict[type, Callable[[Any], dict[str, Any]]] = {Leader: _leader, Session: _session}

@@ -5,7 +5,7 @@ event. So it is run in a world that holds this rank alone, and whatever it does 
 requests, its end) is kept beside its next state. In all orders of a job's events the same few thousand
 steps come up again and again.
 
-Two things that only a counter of calls could tell apart are made equal:
+Two things that only a counter of calls could tell apart are made equal (``Rank.simplify``):
 
 * the numbers of store calls are names, compared for equality alone, so the next one is always one above those
   in use. An answer to a call that was given up is given number 0, which no call has;
@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from emulator.world import Action, World
-from emulator.world_device import WorldDevice
 from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
@@ -29,6 +27,8 @@ from ftruntime.protocol.rank import Rank
 
 from .keys import key
 from .tables import Table
+from .world import Action, World
+from .world_device import WorldDevice
 
 # Timers that mean nothing without a clock (they arm themselves anew), or that only repeat a read or a lease.
 IDLE_TIMERS = frozenset({"chunk", "range", "renew", "poll", "store"})
@@ -39,7 +39,7 @@ Event = tuple[object, ...]
 
 
 class Node:
-    """One rank with its device. Never modified once it is in the table.
+    """One rank with its device, simplified. Never modified once it is in the table.
 
     timers:    (name, tag) that may fire, in order, without those of ``IDLE_TIMERS``
     calls:     store calls that an answer may still come to
@@ -59,7 +59,7 @@ class Node:
         self.at, self.rank, self.device, self.promised = at, rank, device, promised
         awaits = rank.awaits
         self.timers = tuple(sorted({t for t in timers if t[0] not in IDLE_TIMERS and awaits(*t)}))
-        self.calls = tuple(sorted(_rename(rank)))
+        self.calls = tuple(sorted(rank.simplify(UNAWAITED)))
 
     def key(self) -> bytes:
         return key((self.at, self.rank, self.device, self.timers, self.promised))
@@ -69,18 +69,6 @@ class Node:
         """Under which name this replica is registered; only its leader knows."""
         leader = self.rank.leader
         return None if leader is None or leader.session.me.incarnation == 0 else leader.session.me
-
-
-def _rename(rank: Rank) -> tuple[int, ...]:
-    """Forget calls whose answer means nothing, and let the next call have the lowest number that is free."""
-    if rank.leader is None:
-        return ()
-    client = rank.leader.session.client
-    client._calls = {n: call for n, call in client._calls.items() if call.purpose not in UNAWAITED}
-    client._next = max(client._calls, default=0)
-    if rank.leader._order is None and rank.leader._saving is None:
-        rank.leader._next_order = 0
-    return tuple(client._calls)
 
 
 class Outcome(NamedTuple):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from emulator.register import Register
-from emulator.world import Action, World
 from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.head import Fate, Head, Status
 from ftruntime.protocol.ids import Lineage, MemberId, Replica
 from ftruntime.protocol.ledger import Ledger
 from ftruntime.protocol.plan import Kind, Plan
+from ftruntime.store import Register
 
 from .keys import key
 from .nodes import Nodes
 from .tables import Table
+from .world import Action, World
 
 
 class Served(NamedTuple):

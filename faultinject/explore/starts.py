@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.world import Action, World
 from ftruntime.protocol.ids import Replica
 from ftruntime.protocol.plan import Kind
 
 from .bounds import Bounds
+from .world import Action, World
 
 CALLS = ("request", "answer", "watch")
 LIMIT = 10_000

@@ -15,7 +15,6 @@ from .blame import accusations, blamed, punish
 from .config import JobConfig
 from .head import Commit, Fate, Head, Status, successor
 from .ids import MemberId, Replica, Round
-from .ledger import advance as advance_ledger
 from .plan import Base, Kind, Plan
 from .planner import Members, make_plan
 from .record import Record
@@ -65,12 +64,7 @@ def advance(
 
 
 def _commit(config: JobConfig, head: Head, by: MemberId, members: Members) -> Advance:
-    plan = head.plan
-    base = Base(
-        plan.base.step + 1,
-        plan.lineage_after,
-        advance_ledger(plan.base.ledger, plan.ranges_by_replica()),
-    )
+    plan, base = head.plan, head.plan.result()
     commit = Commit(base.step, base.lineage, plan.round, plan.contributors)
     unhappy = [m for m in plan.contributors if m != by and members.said_no(m, plan.round)]
     opened = successor(

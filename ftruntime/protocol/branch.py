@@ -91,6 +91,9 @@ class Branch:
         self._ballots.pop(("vote", round), None)
         self._ballots.pop(("seal", round), None)
 
+    def _forget_call(self, topic: str, key: int) -> None:
+        self._calls.pop((topic, key), None)
+
     def _forget_calls(self, topic: str) -> None:
         for key in [k for k in self._calls if k[0] == topic]:
             del self._calls[key]

@@ -8,6 +8,7 @@ unanswered for ever; a timer looks into each, and what it means is the leader's 
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 
 import msgspec
 
@@ -80,6 +81,15 @@ class StoreClient:
     def waits_for(self, number: int) -> bool:
         """Whether call ``number`` is neither answered nor given up."""
         return number in self._calls
+
+    def renumber(self, unawaited: Collection[str]) -> tuple[int, ...]:
+        """Give up the calls for these purposes, and let the next call follow the last of the others.
+
+        Returns the numbers of those others: numbers are names, compared for equality alone.
+        """
+        self._calls = {n: call for n, call in self._calls.items() if call.purpose not in unawaited}
+        self._next = max(self._calls, default=0)
+        return tuple(self._calls)
 
     def ask(self, purpose: str, request: store.Request, out: list[Effect]) -> None:
         """Send ``request``; it is answered by ``answered`` or given up by ``expired``."""

@@ -15,7 +15,7 @@ import msgspec
 
 
 class Tier(enum.IntEnum):
-    """How far apart the two ends of a link are."""
+    """How far apart the two ends of a link are: the nearest thing that both lie in."""
 
     RACK = 0
     ZONE = 1

@@ -24,19 +24,9 @@ from collections.abc import Mapping
 from .effects import Effect, Freeze, Release, Send, SendRange
 from .ids import Address, Lineage, MemberId, Position
 from .messages import NotHere, RangeRequest
-from .plan import Plan, Target
+from .plan import Target
 
 Wanted = Mapping[Lineage, frozenset[MemberId]]  # state to keep frozen -> catchers that may fetch it
-
-
-def wanted_from(plan: Plan, me: MemberId) -> Wanted:
-    """What ``plan`` wants of the donor ``me``."""
-    wanted: dict[Lineage, frozenset[MemberId]] = {}
-    for c in plan.catchers:
-        if c.fetch is not None and me in c.donors:
-            known = wanted.get(c.fetch.lineage, frozenset())
-            wanted[c.fetch.lineage] = known | {c.member}
-    return wanted
 
 
 class Donor:
@@ -108,10 +98,6 @@ class Donor:
             self._waiting[message] = source
         else:
             self._answer(source, message, out)
-
-    def drop_all(self, out: list[Effect]) -> None:
-        """Release every copy and refuse every request that waits, until the next plan."""
-        self.plan({}, None, out)
 
     # -- inside -----------------------------------------------------------------------------
 

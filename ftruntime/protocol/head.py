@@ -148,6 +148,13 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         """Whether ``lineage`` is a prefix of the chain (design 3.2: nothing else is ever a base)."""
         return any(commit.lineage == lineage for commit in self.chain)
 
+    def stored(self, lineage: Lineage) -> str:
+        """Where the state is when no member has it: the name of a checkpoint, "initial", or "" (lost)."""
+        for checkpoint in self.checkpoints:
+            if checkpoint.lineage == lineage:
+                return checkpoint.name
+        return "initial" if self.chain[0].lineage == lineage else ""
+
 
 def mark(head: Head) -> str:
     """Digest of all that ``head`` says."""

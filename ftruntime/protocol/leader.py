@@ -16,6 +16,7 @@ is a promise, and it is kept because no step is left until a head of a higher ro
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 
 from . import messages as m
 from .advice import rest, should_close
@@ -50,6 +51,19 @@ class Leader(Orders):
         other = copy.copy(self)
         self._clone_orders(other)
         return other
+
+    def simplify(self, unawaited: Collection[str]) -> tuple[int, ...]:
+        """See ``Rank.simplify``. A notice is only ever compared with the round of a head: with being equal to
+        it, or at least it; and heads only move forward."""
+        head = self.session.client.head
+        opened = 0 if head is None else head.round
+        for notice in ("_due", "_grace_over", "_rested", "_refused", "_broken"):
+            if getattr(self, notice) < opened:
+                setattr(self, notice, 0)
+        waits = self._order is not None or self._roll > 0
+        if not waits and not self._config.checkpoint_every:  # ranks remember the order of a checkpoint
+            self._next_order = 0
+        return self.session.simplify(unawaited)
 
     # -- events from the driver ------------------------------------------------------------------
 

@@ -68,7 +68,8 @@ class Member(Shard):
             self._cast_seal(source[1], message.round, message.complete, message.scalars, out)
 
     def _child_done(self, source: Address, message: m.Done, now: float, out: list[Effect]) -> None:
-        self._answer("done", message.order, source[1], message, out)
+        if message.order != self._passed_over:  # a late word on a checkpoint that was given up
+            self._answer("done", message.order, source[1], message, out)
 
     def _child_prepared(self, source: Address, message: m.Prepared, now: float, out: list[Effect]) -> None:
         self._answer("prepared", 0, source[1], message, out)

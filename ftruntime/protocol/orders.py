@@ -15,8 +15,7 @@ from .config import JobConfig
 from .effects import Effect, Exit, Note, SetTimer
 from .errors import ErrorClass, ErrorReport
 from .head import Checkpoint, Fate, Head, Status
-from .ids import Lineage, Replica, Round
-from .ledger import advance as advance_ledger
+from .ids import Replica, Round
 from .plan import Base, Catcher, Plan, lineage_root
 from .record import Held
 from .run import WHOLE, Run, State
@@ -109,7 +108,7 @@ class Orders:
             return True
         if run.state in WHOLE:
             run.move(State.APPLYING)
-            self._command(m.Verdict.APPLY, run.round, run.scalars, _after(run.plan), out)
+            self._command(m.Verdict.APPLY, run.round, run.scalars, _held(run.plan.result()), out)
             return True
         self._lag(run, head, out)
         return False
@@ -164,7 +163,8 @@ class Orders:
             return True
         entry = way.applicable(head, held.lineage)
         if entry is not None:
-            self._command(m.Verdict.APPLY, entry.plan.round, entry.scalars, _after(entry.plan), out)
+            leads_to = _held(entry.plan.result())
+            self._command(m.Verdict.APPLY, entry.plan.round, entry.scalars, leads_to, out)
             return True
         round = self._of_no_use(head, out)
         if round is not None:
@@ -190,7 +190,7 @@ class Orders:
         return way.useless(head, self.held.step)
 
     def _install(self, target: Base, out: list[Effect]) -> None:
-        order = self._next("install", Held(target.step, target.lineage, target.ledger), -1, out)
+        order = self._next("install", _held(target), -1, out)
         self.down.append(m.Install(order, target.step, target.lineage))
 
     def _stop_fetch(self, reason: str, out: list[Effect]) -> None:
@@ -318,14 +318,8 @@ class Orders:
             way.fetch(plan.base)
             self._fetch_number += 1
             out.append(Note("fetching", plan.round, f"step {fetch.step}"))
-        self._restoring = stored = "" if catcher.donors else self._stored(head, fetch.lineage)
+        self._restoring = stored = "" if catcher.donors else head.stored(fetch.lineage)
         self.down.append(m.StartFetch(self._fetch_number, fetch.step, fetch.lineage, catcher.donors, stored))
-
-    def _stored(self, head: Head, lineage: Lineage) -> str:
-        for checkpoint in head.checkpoints:
-            if checkpoint.lineage == lineage:
-                return checkpoint.name
-        return "initial" if head.chain[0].lineage == lineage else ""
 
 
 def without_fault(reason: str) -> ErrorReport:
@@ -333,7 +327,5 @@ def without_fault(reason: str) -> ErrorReport:
     return ErrorReport(ErrorClass.TRANSIENT, reason)
 
 
-def _after(plan: Plan) -> Held:
-    """The state that committing ``plan`` leads to."""
-    ledger = advance_ledger(plan.base.ledger, plan.ranges_by_replica())
-    return Held(plan.base.step + 1, plan.lineage_after, ledger)
+def _held(state: Base) -> Held:
+    return Held(state.step, state.lineage, state.ledger)

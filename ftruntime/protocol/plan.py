@@ -12,7 +12,7 @@ import hashlib
 import msgspec
 
 from .ids import Lineage, MemberId, Replica, Round, Step
-from .ledger import Ledger, SampleRange
+from .ledger import Ledger, SampleRange, advance
 
 
 class Kind(enum.IntEnum):
@@ -100,6 +100,11 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
     def ranges_by_replica(self) -> dict[Replica, tuple[SampleRange, ...]]:
         return {m.replica: r for m, r in zip(self.contributors, self.ranges, strict=True)}
+
+    def result(self) -> Base:
+        """The state that committing this round leads to."""
+        ledger = advance(self.base.ledger, self.ranges_by_replica())
+        return Base(self.base.step + 1, self.lineage_after, ledger)
 
     def gist(self) -> object:
         """What the plan makes anyone do, less its number."""

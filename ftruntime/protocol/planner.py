@@ -136,7 +136,7 @@ def _catch_up_plan(
 ) -> Plan:
     """Too few to train (!): those who hold the base hand it to those who do not."""
     if not restore and not holders:
-        restore = _restorable(head, base)
+        restore = head.stored(base.lineage)
     needy = [r for r in members.live_records(head) if r.member not in holders]
     catchers = tuple(_catcher(config, head, base, r, tuple(holders), (), ()) for r in needy)
     names = ", ".join(str(m) for m in holders) or restore or "nobody"
@@ -153,13 +153,6 @@ def _catch_up_plan(
         restore=restore,
         reason=f"step {base.step} needs {config.min_replicas} replicas; held by {names}",
     )
-
-
-def _restorable(head: Head, base: Base) -> str:
-    for checkpoint in head.checkpoints:
-        if checkpoint.lineage == base.lineage:
-            return checkpoint.name
-    return "initial" if base.lineage == head.chain[0].lineage else ""
 
 
 def _joining(
@@ -229,9 +222,7 @@ def _going_on(
     if last is None or last.fetch != fetching:
         return None
     donors = tuple(d for d in last.donors if d in sources)
-    stored = any(c.lineage == fetching.lineage for c in head.checkpoints)
-    stored = stored or fetching.lineage == head.chain[0].lineage
-    if not donors and (last.donors or not stored):
+    if not donors and (last.donors or not head.stored(fetching.lineage)):
         return None
     return Catcher(record.member, fetching, donors)
 

@@ -7,7 +7,7 @@ rank with ``clone`` to explore what would happen.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from . import events as e
 from . import messages as m
@@ -41,6 +41,12 @@ class Rank:
         other.member = self.member.clone()
         other.leader = self.leader.clone() if self.leader is not None else None
         return other
+
+    def simplify(self, unawaited: Collection[str]) -> tuple[int, ...]:
+        """Forget what nothing that may still happen depends on, for a driver that compares ranks: notices of
+        rounds that are over, how calls and orders are counted, and store calls for ``unawaited`` purposes,
+        whose answers the driver will not bring. Returns the numbers of the calls still waited for."""
+        return () if self.leader is None else self.leader.simplify(unawaited)
 
     def step(self, event: e.Event, now: float) -> list[Effect]:
         """Take in ``event`` at time ``now`` (seconds, any origin) and return what to do, in order."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import enum
+from collections.abc import Collection
 
 import msgspec
 
@@ -162,6 +163,13 @@ class Session:
         """The operator's word: go on although not all replicas have reported to an empty store."""
         self._confirmed = True
         self._look(out)
+
+    def simplify(self, unawaited: Collection[str]) -> tuple[int, ...]:
+        """See ``Rank.simplify``. What was put off in a round that is over is never pursued again."""
+        head, put_off = self.client.head, self._put_off
+        if put_off is not None and head is not None and put_off.round < head.round:
+            self._put_off = None
+        return self.client.renumber(unawaited)
 
     # -- what the leader asks for -----------------------------------------------------------------
 

@@ -53,9 +53,11 @@ class Shard(Branch):
 
     __slots__ = (
         "_change",
+        "_checkpoint",
         "_donor",
         "_fetch",
         "_fetch_number",
+        "_passed_over",
         "_restoring",
         "_saving",
         "_staged",
@@ -77,6 +79,8 @@ class Shard(Branch):
         self._restoring: Target | None = None
         self._staged = False
         self._saving: tuple[int, str] | None = None
+        self._checkpoint = 0  # the order to write the newest checkpoint
+        self._passed_over = 0  # and the one before it, for which nobody waits any more
         self._warm = False
 
     def _clone_shard(self, other: Shard) -> None:
@@ -227,6 +231,9 @@ class Shard(Branch):
     def _write_checkpoint(
         self, source: Address, message: m.WriteCheckpoint, now: float, out: list[Effect]
     ) -> None:
+        self._passed_over, self._checkpoint = self._checkpoint, message.order
+        # If some shard of the last one failed, its roll would stay open here for ever.
+        self._forget_call("done", self._passed_over)
         self._saving = (message.order, message.name)
         out.append(SaveShard(message.name, self.step, self.lineage))
 

@@ -93,15 +93,6 @@ def test_a_chunk_gone_wrong_changes_the_sum(how, at):
     assert any(e.reduced() != _sums(grads) for e in exchanges)
 
 
-def test_send_slots_keep_what_was_parked():
-    exchange = Exchange(GEOMETRY, 0, [3, 5])
-    exchange.park(0, 77)
-    exchange.park(1, 78)
-    assert (exchange.parked(1), exchange.parked(0)) == (78, 77)
-    with pytest.raises(KeyError):
-        exchange.parked(0)
-
-
 def test_a_learner_takes_finished_chunks_in_order_only():
     held = HeldRound(GEOMETRY, 0)
     held.store(0, 1)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from emulator.world import Action
 from faultinject.explore import Bounds, explore
 from faultinject.explore.job import Job
 from faultinject.explore.keys import key
 from faultinject.explore.search import Search
 from faultinject.explore.starts import start_world
+from faultinject.explore.world import Action
 from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
 from ftruntime.protocol.advance import Next, advance

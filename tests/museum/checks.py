@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from emulator.world import World
+from faultinject.explore.world import World
 from ftruntime.protocol.head import Commit, Head, Status
 from ftruntime.protocol.ids import Replica
 

@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 import msgspec
 
-from emulator.register import Register
 from ftruntime.protocol import advance, intent, messages, planner, recovery, store
 from ftruntime.protocol.advance import Next
 from ftruntime.protocol.donor import Donor
@@ -27,6 +26,7 @@ from ftruntime.protocol.session import Session
 from ftruntime.protocol.share import State as ShareState
 from ftruntime.protocol.tap import TapSink
 from ftruntime.protocol.way import Holding, Way
+from ftruntime.store import Register
 
 
 @contextmanager

@@ -25,7 +25,7 @@ the chain); N the number of a chunk or acknowledgement.
 
 from __future__ import annotations
 
-from emulator.world import Action, World
+from faultinject.explore.world import Action, World
 from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.events import BucketReady
 from ftruntime.protocol.head import Status

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftruntime.protocol.donor import Donor, wanted_from
+from ftruntime.protocol.donor import Donor
 from ftruntime.protocol.effects import Effect, Freeze, Release, Send, SendRange, Stage
 from ftruntime.protocol.fetch import Fetch
 from ftruntime.protocol.ids import MemberId
 from ftruntime.protocol.messages import NotHere, RangeData, RangeRequest
-from ftruntime.protocol.plan import Base, Catcher, Durations, Kind, Plan, Target
+from ftruntime.protocol.plan import Target
 
 ME = MemberId(5, 3)
 POSITION = 2
@@ -153,18 +153,14 @@ def test_early_requests_are_bounded_and_repeats_take_no_room():
     assert planned(donor, FOR_X, X) == [Freeze(7, "x"), serve(0, index=0), serve(0, index=1)]
 
 
-def test_drop_all_releases_and_refuses_everything():
+def test_a_plan_that_wants_nothing_releases_and_refuses_everything():
     donor = make()
     planned(donor, FOR_X, X)
     planned(donor, {**FOR_X, **FOR_Y}, Y)
     request(donor, ask(OTHER))
-    out: list[Effect] = []
-    donor.drop_all(out)
-    assert out == [Release("x"), Release("y"), refusal(1)]
+    assert planned(donor, {}, None) == [Release("x"), Release("y"), refusal(1)]
     assert donor.frozen == () and donor.waiting == 0
-    out.clear()
-    donor.drop_all(out)
-    assert out == []
+    assert planned(donor, {}, None) == []
 
 
 def test_a_clone_is_independent():
@@ -175,19 +171,6 @@ def test_a_clone_is_independent():
     planned(donor, FOR_Y, Y)
     assert twin.frozen == ("x",) and twin.waiting == 0
     assert request(twin, ask(CATCHER)) == [serve(0)]
-
-
-def test_wanted_from_a_plan():
-    catchers = (
-        Catcher(CATCHER, X, (ME, OTHER)),
-        Catcher(MemberId(2, 1), X, (ME,)),
-        Catcher(MemberId(3, 1), Y, (OTHER,)),
-        Catcher(MemberId(4, 1)),
-    )
-    plan = Plan(9, Kind.TRAIN, Base(7, "x", ()), (ME, OTHER), ((), ()), catchers, 2, 1.0, Durations(60.0))
-    wanted = wanted_from(plan, ME)
-    assert wanted == {"x": frozenset({CATCHER, MemberId(2, 1)})}
-    assert wanted_from(plan, MemberId(3, 1)) == {}
 
 
 # -- donors and a catcher together ----------------------------------------------------------

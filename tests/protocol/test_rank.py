@@ -22,7 +22,7 @@ from ftruntime.protocol.errors import ErrorClass, ErrorReport
 from ftruntime.protocol.events import Event
 from ftruntime.protocol.rank import _EVENTS, LEADER_TIMERS, Rank
 
-from .builders import committed, everyone, head_of, job, life, lives, nonce, train_plan, word
+from .builders import closed, committed, everyone, head_of, job, life, lives, nonce, train_plan, word
 
 CONFIG = job(ranks_per_replica=1)
 HEAD = head_of(CONFIG, train_plan(CONFIG, 0, lives(0)))
@@ -116,6 +116,42 @@ def test_every_timer_has_its_place(name):
     assert not rank.awaits(name, 99) or name in ("renew", "poll")
     rank.step(e.TimerFired(name, 99), 1.0)
     assert (name in LEADER_TIMERS) is (name not in ("chunk", "range"))
+
+
+def unnumbered(effects):
+    """Effects, with store calls by what they ask."""
+    named = [x.request if isinstance(x, StoreCall) else x for x in effects]
+    return [x for x in named if not (isinstance(x, SetTimer) and x.name == "store")]
+
+
+def test_a_simplified_rank_goes_on_as_the_rank_that_it_was():
+    rank, out = leading()
+    asked = {c.call: c.request for c in of(StoreCall, out + rank.step(e.TimerFired("close", ROUND), 1.0))}
+    plain = rank.clone()
+    waits = rank.simplify({"put", "renew"})
+    assert waits and {type(asked[call]) for call in waits} == {store.Read}
+    assert all(rank.awaits("store", call) is (call in waits) for call in asked)
+    for event in (e.Watched(store.HeadChanged(closed(HEAD))), e.TimerFired("poll", 0)):
+        assert unnumbered(rank.step(event, 2.0)) == unnumbered(plain.step(event, 2.0))
+
+
+def test_notices_of_rounds_that_are_over_and_the_count_of_orders_are_forgotten():
+    rank, _ = leading()
+    rank.step(e.TimerFired("rest", ROUND), 1.0)
+    rank.simplify(())
+    assert rank.leader._rested == ROUND, "that round is still open"
+    rank.step(e.Watched(store.HeadChanged(closed(HEAD))), 2.0)
+    rank.simplify(())
+    assert rank.leader._rested == 0 and rank.leader._next_order == 0
+    assert Rank(job(), 0, 1).simplify(()) == ()
+
+
+def test_orders_are_counted_on_while_a_roll_call_is_out():
+    rank, _ = leading(head=head_of(CONFIG, train_plan(CONFIG, 0, lives(1, 2))))
+    rank.leader._call_roll([])
+    (number,) = {rank.leader._roll, rank.leader._next_order}
+    rank.simplify(())
+    assert number > 0 and rank.leader._next_order == number
 
 
 def test_timers_go_to_the_leader_or_to_the_member():

@@ -432,6 +432,36 @@ def test_a_shard_that_could_not_be_written_is_never_done():
     assert floor.told() == [m.Done(4)]
 
 
+def test_a_checkpoint_that_failed_is_forgotten_with_the_next():
+    floor = Floor(CONFIG)
+    for order in (3, 5, 8):
+        floor.order(m.WriteCheckpoint(order, f"step-{order}"))
+        floor.run()
+        for at in floor.ranks:
+            saved(floor, at, f"step-{order}", ok=at != (0, 2))
+        assert floor.told() == [] and list(floor.ranks[A]._calls) == [("done", order)]
+    floor.order(m.WriteCheckpoint(9, "step-9"))
+    floor.run()
+    for at in floor.ranks:
+        saved(floor, at, "step-9")
+    assert floor.told() == [m.Done(9)] and floor.ranks[A]._calls == {}
+
+
+def test_a_late_word_on_a_checkpoint_that_was_given_up_is_not_kept():
+    floor = Floor(CONFIG)
+    floor.order(m.WriteCheckpoint(3, "step-3"))
+    floor.run()
+    floor.held.add(((0, 1), A))
+    saved(floor, (0, 1), "step-3")
+    floor.order(m.WriteCheckpoint(5, "step-5"))
+    floor.held.clear()
+    floor.run()
+    assert floor.ranks[A]._calls == {}
+    for at in floor.ranks:
+        saved(floor, at, "step-5")
+    assert floor.told() == [m.Done(5)] and floor.ranks[A]._calls == {}
+
+
 def test_a_copy_is_independent():
     floor = fetching()
     copy = floor.ranks[A].clone()

@@ -1,4 +1,4 @@
-"""The commands of scenario files. The protocol is the real one, the world is ``emulator.world``.
+"""The commands of scenario files. The protocol is the real one, the world is ``faultinject.explore.world``.
 
     job KEY=VALUE ...        configuration (``catch_up.mode=zeros``); two small buckets unless said otherwise
     log all|heads|none       what is shown of what happens
@@ -33,7 +33,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from emulator.world import Action
+from faultinject.explore.world import Action
 from ftruntime.protocol import events as e
 from ftruntime.protocol.config import load
 from ftruntime.protocol.ids import Address

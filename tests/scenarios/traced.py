@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.world import World
+from faultinject.explore.world import World
 from ftruntime.protocol import effects as f
 from ftruntime.protocol import events as e
 from ftruntime.protocol import store as s

@@ -1,4 +1,4 @@
-"""What a consensus store keeps, and what each request does to it: no time-outs, no faults, no network.
+"""The register: the head, the records and the leases, with no time-outs, no faults and no network.
 
 The head changes by compare-and-set of the whole; records and leases are keyed by member. Whoever was
 succeeded, by a registration in the head or by a later life that has written already, is refused (design
@@ -46,6 +46,21 @@ class Register:
         other.records, other.leases = dict(self.records), dict(self.leases)
         other.changes, other.backups = list(self.changes), self.backups.copy()
         return other
+
+    def execute(self, request: store.Request, now: float) -> store.Answer:
+        """Carry ``request`` out at time ``now`` (seconds, which leases are counted in)."""
+        match request:
+            case store.Read():
+                return self.view()
+            case store.Cas():
+                return self.cas(request)
+            case store.Put():
+                return self.put(request.record)
+            case store.Renew():
+                return self.renew(request, now)
+            case store.Expire():
+                return self.expire(request.member)
+        raise TypeError(f"not a request to the store: {request!r}")
 
     def view(self) -> store.View:
         records = tuple(self.records[member] for member in sorted(self.records))

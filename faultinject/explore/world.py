@@ -2,8 +2,8 @@
 
 Everything that is under way (a message, a request, an answer, a change to be watched, a device that
 finishes, a timer) is an ``Action`` that may happen next, FIFO per link. A scenario script chooses by
-hand, an exploration takes every order. The protocol is the real one; ``emulation.py`` runs the same
-code under virtual time.
+hand, an exploration takes every order. The protocol is the real one; ``emulator`` runs the same code
+under virtual time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ftruntime.protocol.head import Head
 from ftruntime.protocol.ids import Address, MemberId, Replica
 from ftruntime.protocol.plan import Target, lineage_root
 from ftruntime.protocol.rank import Rank
+from ftruntime.store import Register
 
-from .register import Register
 from .world_device import WorldDevice
 
 NOTES = 200  # what the protocol said of itself is kept only so far back
@@ -190,27 +190,14 @@ class World:
     def _serve(self, replica: Replica) -> None:
         (call, request), *rest = self.requests[replica]
         self.requests[replica] = tuple(rest)
-        answer = self._execute(request)
+        answer = self.register.execute(request, self.now)
         self.answers[replica] = (*self.answers[replica], (call, answer))
         self._publish()
 
     def late(self, request: s.Request) -> None:
         """A request of a process that is gone arrives at the store; nobody hears the answer."""
-        self._execute(request)
+        self.register.execute(request, self.now)
         self._publish()
-
-    def _execute(self, request: s.Request) -> s.Answer:
-        register = self.register
-        if isinstance(request, s.Read):
-            return register.view()
-        if isinstance(request, s.Cas):
-            return register.cas(request)
-        if isinstance(request, s.Put):
-            return register.put(request.record)
-        if isinstance(request, s.Renew):
-            return register.renew(request, self.now)
-        assert isinstance(request, s.Expire)
-        return register.expire(request.member)
 
     def _publish(self) -> None:
         for change in self.register.changes:
