@@ -199,7 +199,7 @@ def _without_position(
     """What is due in a lane as (replica that hears, replica that speaks, message)."""
     found = []
     for time, flat in due:
-        events = []
+        events: list[tuple[int, Replica, m.Message]] = []
         for handler, event in zip(flat[::2], flat[1::2], strict=True):
             process = handler.__self__
             if type(event) is m.Chunk and event.round in process.rings:
