@@ -20,8 +20,8 @@ from pathlib import Path
 from emulator.compute import ComputeConfig, ComputeModel
 from emulator.device import FingerprintDevice, Shared
 from emulator.eventlog import EventLog
+from emulator.hardware import MemoryConfig
 from emulator.kernel import Kernel, settled_heap
-from emulator.memory import MemoryConfig
 from emulator.netfaults import Group, LinkFault, LinkFaultKind
 from emulator.network import CONTROL_BYTES, Network, NetworkConfig
 from ftruntime.protocol.geometry import geometry

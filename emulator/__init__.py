@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import ftruntime  # noqa: F401 -- first: it may bring the compiled core in place of modules here
+
 if TYPE_CHECKING:
     from .emulation import Emulation
     from .eventlog import EventLog

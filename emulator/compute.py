@@ -2,44 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
-import msgspec
-
-from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.ids import Replica, Step
 
+from .hardware import ComputeConfig
 from .mixing import GOLDEN, MASK, ODD, mix
-
-
-class ComputeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds, and bytes a second. Defaults give FACTS.md's step of about 20 s.
-
-    jitter:        a replica's step takes up to this share more or less, drawn by (seed, replica, step)
-    first_step_s:  a throw-away step of a fresh process (warm-up): allocator, compilation, loader
-    reduce_bps:    of the fused reduce-and-forward of a chunk, or of its copy
-    copy_bps:      between device and host
-    """
-
-    forward_s: float = 6.0
-    backward_s: float = 12.0
-    apply_s: float = 0.2
-    jitter: float = 0.02
-    first_step_s: float = 120.0
-    reduce_bps: float = 200e9
-    copy_bps: float = 40e9
-
-    def check(self) -> None:
-        """Raises ConfigError naming the first value that cannot be."""
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            least_excluded = name.endswith("_bps")
-            if not 0.0 <= value < math.inf or (least_excluded and value == 0.0):
-                bound = "above 0" if least_excluded else "0 or more"
-                raise ConfigError(f"compute.{name} is {value}; it must be {bound} and finite")
-        if self.jitter >= 1.0:
-            raise ConfigError(f"compute.jitter is {self.jitter}; it is a share and must be below 1")
 
 
 class ComputeModel:

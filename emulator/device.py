@@ -15,9 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from operator import mul
-from typing import Any, Literal, NamedTuple
-
-import msgspec
+from typing import Any, NamedTuple
 
 from ftruntime.protocol.geometry import Geometry
 from ftruntime.protocol.ids import Lineage, Position, Replica, Round, Step
@@ -25,22 +23,12 @@ from ftruntime.seams import Corpus, Launched, Ranges
 
 from .chunks import Exchange, HeldRound
 from .compute import ComputeModel, Stream
-from .memory import Memory, MemoryConfig, OutOfMemory
+from .hardware import MemoryConfig, TensorConfig
+from .memory import Memory, OutOfMemory
 from .mixing import GOLDEN, ODD, mix, unmix
 
 _TWO_DOUBLES, _TWO_BITS = struct.Struct("<2d"), struct.Struct("<2Q")
 State = Any  # an int here; tensors in tensor fidelity. Never changed in place once handed out
-
-
-class TensorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tensor fidelity only. ``elements`` of each bucket; ``max_norm`` 0 clips nothing."""
-
-    elements: int = 64
-    dtype: Literal["float64", "float32"] = "float64"
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    lr: float = 0.01
-    weight_decay: float = 0.01
-    max_norm: float = 0.0
 
 
 class Shared(NamedTuple):
@@ -88,7 +76,7 @@ class FingerprintDevice:
         self._retained: tuple[Lineage, Ranges] | None = None
         self._computing = False
         self._ready: tuple[float, ...] = ()
-        self._rounds: dict[Round, Exchange | HeldRound] = {}
+        self._rounds: dict[Round, Any] = {}  # an Exchange or a HeldRound, or what tensors have of them
         self._served: tuple[Round, Any] | None = None  # applied, and still asked for by learners
         self._frozen: dict[Lineage, State] = {}
         self._staged: dict[Lineage, dict[int, Any]] = {}
@@ -115,10 +103,10 @@ class FingerprintDevice:
         """One bit of the gradient is wrong, and nobody notices."""
         grads[0] ^= 1 << self.flip
 
-    def _exchange(self, geometry: Geometry, index: int, grads: Any, tapped: bool) -> Exchange:
+    def _exchange(self, geometry: Geometry, index: int, grads: Any, tapped: bool) -> Any:
         return Exchange(geometry, index, grads, tapped)
 
-    def _held(self, geometry: Geometry, index: int) -> HeldRound:
+    def _held(self, geometry: Geometry, index: int) -> Any:
         return HeldRound(geometry, index)
 
     def _scalars(self, reduced: Any) -> tuple[float, ...]:
@@ -241,7 +229,7 @@ class FingerprintDevice:
 
     def exchange(
         self, round: Round, geometry: Geometry, index: int, tapped: bool = False, zeros: bool = False
-    ) -> Exchange:
+    ) -> Any:
         """Ring buffers of ``round`` for ring member ``index``. The driver keeps the returned object
         for its chunks. ``zeros``: a catcher in the ring. Raises OutOfMemory."""
         assert zeros or self._grads is not None, "FTAR sums gradients that were launched"
@@ -250,7 +238,7 @@ class FingerprintDevice:
         self._open(round, "reduced", exchange)
         return exchange
 
-    def hold(self, round: Round, geometry: Geometry, index: int) -> HeldRound:
+    def hold(self, round: Round, geometry: Geometry, index: int) -> Any:
         """A buffer for the sums of ``round``, as ring member ``index`` forwards them. Raises OutOfMemory."""
         held = self._held(geometry, index)
         self._open(round, "held", held)

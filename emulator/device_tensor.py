@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ftruntime.protocol.geometry import Geometry
 from ftruntime.seams import Corpus
 
 from .device import FingerprintDevice, State, TensorConfig
 from .mixing import GOLDEN, mix
-
-Tensor = torch.Tensor
 
 
 class TensorDevice(FingerprintDevice):

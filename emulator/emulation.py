@@ -25,10 +25,10 @@ from .compute import ComputeConfig, ComputeModel
 from .corpus import LOCALES, FakerCorpus
 from .device import FingerprintDevice, Shared
 from .eventlog import EventLog
+from .hardware import MemoryConfig
 from .inject import Injector
 from .kernel import Kernel, settled_heap
 from .launcher import Launcher
-from .memory import MemoryConfig
 from .network import Network, NetworkConfig
 from .process import Process
 from .settings import RunSettings

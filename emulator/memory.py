@@ -1,39 +1,10 @@
 """Memory of a mock GPU and of its share of the host: limits, and errors that carry the numbers.
 
 What a rank holds is counted when a whole buffer is taken or given back, a few times a step, never
-for each chunk. Sizes are the same for all ranks of a job (``MemoryConfig``); a rank keeps two sums.
+for each chunk. Sizes are the same for all ranks of a job (``hardware.MemoryConfig``); a rank keeps two sums.
 """
 
 from __future__ import annotations
-
-import msgspec
-
-from ftruntime.protocol.errors import ConfigError
-
-
-class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes of one rank. Gradients, reduced and held buffers have the bytes of all buckets.
-
-    hbm, host:    limits: of the device, and of this rank's share of its host
-    params, optimizer, activations:  on the device; activations only while a step is computed
-    """
-
-    hbm: int = 80 << 30
-    host: int = 128 << 30
-    params: int = 2 << 30
-    optimizer: int = 12 << 30
-    activations: int = 24 << 30
-
-    def check(self) -> None:
-        """Raises ConfigError naming the first value that cannot be."""
-        for name in self.__struct_fields__:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"memory.{name} is {getattr(self, name)} bytes; it must be at least 1")
-
-    @property
-    def state(self) -> int:
-        """Bytes of a TrainState: what a frozen copy or a staged one takes on the host."""
-        return self.params + self.optimizer
 
 
 class OutOfMemory(Exception):

@@ -17,53 +17,13 @@ from __future__ import annotations
 
 import math
 
-import msgspec
-
 from ftruntime.protocol.congestion import Tier
-from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.ids import Address, Position, Replica
 
+from .hardware import NetworkConfig
 from .netfaults import Failure, LinkFault, LinkFaults
 
 CONTROL_BYTES = 128  # any message that carries no chunk and no range
-
-
-class NetworkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Shape and speed of the network. ``replicas`` and ``ranks_per_replica`` come from the job.
-
-    hosts_per_rack, racks_per_zone:  with 8 ranks a host, 3,072 ranks a zone by default
-    latency_s:         of two ranks in one rack
-    latency_factors:   by tier, for the latency of the others
-    nic_gbps:          of one rank, each way
-    oversubscription:  of the layer that joins zones, and again of the one that joins buildings
-    reset_after_s:     how long a connection tries before it is reset (netfaults.py)
-    """
-
-    buildings: int = 12
-    ranks_per_host: int = 8
-    hosts_per_rack: int = 2
-    racks_per_zone: int = 192
-    latency_s: float = 2e-6
-    latency_factors: tuple[float, float, float, float] = (1.0, 7.0, 15.0, 30.0)
-    nic_gbps: float = 400.0
-    oversubscription: float = 2.8
-    reset_after_s: float = 15.0
-
-    def check(self) -> None:
-        """Raises ConfigError naming the first value that cannot be."""
-        for name in ("buildings", "ranks_per_host", "hosts_per_rack", "racks_per_zone"):
-            _at_least(f"network.{name}", getattr(self, name), 1)
-        _at_least("network.oversubscription", self.oversubscription, 1.0)
-        for name in ("latency_s", "nic_gbps", "reset_after_s"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"network.{name} is {getattr(self, name)}; it must be above 0 and finite")
-        if min(self.latency_factors) < 1.0:
-            raise ConfigError(f"network.latency_factors are {self.latency_factors}; each must be at least 1")
-
-
-def _at_least(name: str, value: float, least: float) -> None:
-    if not value >= least:
-        raise ConfigError(f"{name} is {value}; it must be at least {least:g}")
 
 
 class Topology:

@@ -56,7 +56,7 @@ class RingBuffers:
         self.left = left
         self.slow = right is None or job.completions
         self.incarnation = process.rank.member.me.incarnation
-        self.right = None if right is None else right.chunk_handler
+        self.right: Any = None if right is None else right.chunk_handler
         self.target: Address = right_address
         self.at, self.network, self.reduce_s = process.lane.at, job.network, job.reduce_s
         self.nic, self.free = job.network.nic(process.address)

@@ -19,6 +19,7 @@ Requests wait because a catcher's rank may hear of a plan sooner than its donor'
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 from .effects import Effect, Freeze, Release, Send, SendRange
@@ -70,9 +71,7 @@ class Donor:
 
     def clone(self) -> Donor:
         """An independent copy."""
-        twin = Donor.__new__(Donor)
-        for name in Donor.__slots__:
-            setattr(twin, name, getattr(self, name))
+        twin = copy.copy(self)
         twin._waiting = dict(self._waiting)
         return twin
 

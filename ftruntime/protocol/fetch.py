@@ -24,6 +24,7 @@ whatever becomes of the donor that sent it.
 
 from __future__ import annotations
 
+import copy
 import enum
 
 from .effects import Effect, Send, SetTimer, Stage, Unstage
@@ -151,9 +152,7 @@ class Fetch:
 
     def clone(self) -> Fetch:
         """An independent copy."""
-        twin = Fetch.__new__(Fetch)
-        for name in Fetch.__slots__:
-            setattr(twin, name, getattr(self, name))
+        twin = copy.copy(self)
         twin._donors = {member: source.clone() for member, source in self._donors.items()}
         twin._retry = dict(self._retry)
         return twin

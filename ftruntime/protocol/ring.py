@@ -31,8 +31,8 @@ from .errors import ProtocolError
 from .geometry import Geometry
 from .ids import Incarnation, MemberId, Position, Replica, Round
 from .messages import Ack, Chunk, Join, Probe, Waiting
-from .ring_flow import Flow
-from .ring_patience import Patience, Sign
+from .ring_flow import FLOW_SLOTS
+from .ring_patience import PATIENCE_SLOTS, Patience, Sign
 
 RingMessage: TypeAlias = Join | Chunk | Ack | Probe | Waiting
 
@@ -66,6 +66,9 @@ TRANSITIONS: Final = {
 }
 
 
+RING_SLOTS: Final = ("_max_retries", "_retries_left", "_retries_right", "state")
+
+
 class Ring(Patience):
     """One rank's part in the all-reduce of one round. ``copy.copy`` makes an independent copy.
 
@@ -80,7 +83,7 @@ class Ring(Patience):
     With one member, or no bucket, no message is sent and no Post is wanted: the local gradient is the sum.
     """
 
-    __slots__ = ("_max_retries", "_retries_left", "_retries_right", "state")
+    __slots__ = RING_SLOTS
 
     def __init__(
         self,
@@ -344,7 +347,5 @@ class Ring(Patience):
         self.state = TRANSITIONS[self.state, cause]
 
 
-_FIELDS: Final = tuple(
-    sorted({*Flow.__slots__, *Patience.__slots__, *Ring.__slots__} - {"_to_left", "_to_right"})
-)
+_FIELDS: Final = tuple(sorted({*FLOW_SLOTS, *PATIENCE_SLOTS, *RING_SLOTS} - {"_to_left", "_to_right"}))
 _IMAGE: Final = operator.attrgetter(*_FIELDS)

@@ -33,11 +33,50 @@ a chunk that is filled and unposted, while an earlier one is unacknowledged: c_{
 
 from __future__ import annotations
 
+from typing import Final
+
 from .congestion import Window
 from .effects import Effect, Post, Send
 from .geometry import Geometry
 from .ids import Address, MemberId, Position, Round
 from .messages import Ack
+
+FLOW_SLOTS: Final = (
+    "_ack_at",
+    "_ack_every",
+    "_credit_end",
+    "_fill_piece",
+    "_forward_end",
+    "_highest",
+    "_own_end",
+    "_own_first",
+    "_per_step",
+    "_push_at",
+    "_slot_end",
+    "_take_piece",
+    "_to_left",
+    "_to_right",
+    "acked",
+    "acknowledged",
+    "consumed",
+    "contributing",
+    "filled",
+    "freed",
+    "geometry",
+    "joined",
+    "left",
+    "left_up",
+    "me",
+    "posted",
+    "ready",
+    "received",
+    "right",
+    "right_up",
+    "round",
+    "sealed",
+    "total",
+    "window",
+)
 
 
 class Flow:
@@ -49,42 +88,7 @@ class Flow:
     acked, freed:        chunks 0 .. n-1 are consumed by it / no longer need their send slots
     """
 
-    __slots__ = (
-        "_ack_at",
-        "_ack_every",
-        "_credit_end",
-        "_fill_piece",
-        "_forward_end",
-        "_highest",
-        "_own_end",
-        "_own_first",
-        "_per_step",
-        "_push_at",
-        "_slot_end",
-        "_take_piece",
-        "_to_left",
-        "_to_right",
-        "acked",
-        "acknowledged",
-        "consumed",
-        "contributing",
-        "filled",
-        "freed",
-        "geometry",
-        "joined",
-        "left",
-        "left_up",
-        "me",
-        "posted",
-        "ready",
-        "received",
-        "right",
-        "right_up",
-        "round",
-        "sealed",
-        "total",
-        "window",
-    )
+    __slots__ = FLOW_SLOTS
 
     def __init__(
         self,

@@ -60,6 +60,22 @@ class Side(enum.Enum):
     RIGHT = enum.auto()
 
 
+PATIENCE_SLOTS: Final = (
+    "_asked",
+    "_chunk_timeout",
+    "_culprit",
+    "_heard_left",
+    "_late_at",
+    "_left_asks",
+    "_mark",
+    "_mood",
+    "_relays",
+    "_right_asks",
+    "failure",
+    "progress_at",
+)
+
+
 class Patience(Flow):
     """The clock of one rank's ring.
 
@@ -67,20 +83,7 @@ class Patience(Flow):
     failure:      why this rank cannot finish the round, once it thinks so
     """
 
-    __slots__ = (
-        "_asked",
-        "_chunk_timeout",
-        "_culprit",
-        "_heard_left",
-        "_late_at",
-        "_left_asks",
-        "_mark",
-        "_mood",
-        "_relays",
-        "_right_asks",
-        "failure",
-        "progress_at",
-    )
+    __slots__ = PATIENCE_SLOTS
 
     def __init__(
         self,

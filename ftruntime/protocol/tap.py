@@ -19,6 +19,7 @@ nothing here: a slow learner is told that the rest will not come, and a dead one
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from .effects import Effect, PostTap, Send, StoreTap
@@ -82,9 +83,7 @@ class TapSource:
 
     def clone(self) -> TapSource:
         """An independent copy."""
-        twin = TapSource.__new__(TapSource)
-        for name in TapSource.__slots__:
-            setattr(twin, name, getattr(self, name))
+        twin = copy.copy(self)
         twin._learners = {member: learner.clone() for member, learner in self._learners.items()}
         return twin
 
@@ -185,10 +184,7 @@ class TapSink:
 
     def clone(self) -> TapSink:
         """An independent copy."""
-        twin = TapSink.__new__(TapSink)
-        for name in TapSink.__slots__:
-            setattr(twin, name, getattr(self, name))
-        return twin
+        return copy.copy(self)
 
     def start(self, out: list[Effect]) -> None:
         """Open the tap. A source that has finished chunks already sends them from the first on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.compute import ComputeConfig, ComputeModel
 from emulator.device import Shared, TensorConfig
-from emulator.memory import MemoryConfig
+from emulator.hardware import MemoryConfig
 from ftruntime.protocol.ledger import SampleRange
 from ftruntime.seams import Corpus
 

@@ -9,7 +9,8 @@ import pytest
 
 from emulator.compute import ComputeConfig, ComputeModel, Stream
 from emulator.device import FingerprintDevice
-from emulator.memory import Memory, MemoryConfig, OutOfMemory
+from emulator.hardware import MemoryConfig
+from emulator.memory import Memory, OutOfMemory
 from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.geometry import geometry
 from ftruntime.protocol.ledger import SampleRange
