@@ -19,7 +19,6 @@ from ftruntime.protocol.ids import Position, Replica, Round
 from ftruntime.protocol.share import Share
 
 from .kernel import Lane
-from .mixing import MASK
 from .process import Process
 
 if TYPE_CHECKING:
@@ -170,9 +169,7 @@ class Alike:
         """Each rank has the sums of what the ranks of its own position computed."""
         exchanges = [p.device.buffer(round) for p in processes]
         for bucket in range(*way.buckets):
-            total = sum(x.gradients[bucket] for x in exchanges) & MASK
-            for exchange in exchanges:
-                exchange.finish_bucket(bucket, total)
+            exchanges[0].finish_together(exchanges, bucket)
 
 
 def _only_share(process: Process) -> Share | None:

@@ -150,10 +150,12 @@ class Exchange:
             if chunk[0] == bucket:
                 self._finish(total * chunk[1] & MASK)
 
-    @property
-    def gradients(self) -> Sequence[int]:
-        """The own gradients, per bucket."""
-        return self._grads
+    @staticmethod
+    def finish_together(exchanges: Sequence[Exchange], bucket: int) -> None:
+        """All members of a ring have summed ``bucket``: what their taking each chunk would leave."""
+        total = sum(exchange._grads[bucket] for exchange in exchanges) & MASK
+        for exchange in exchanges:
+            exchange.finish_bucket(bucket, total)
 
     def park(self, number: int, data: int) -> None:
         """Keep produced chunk ``number`` in its send slot, until there is credit."""
