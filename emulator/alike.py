@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
+from ftruntime.protocol.geometry import Geometry
 from ftruntime.protocol.ids import Position, Replica, Round
 from ftruntime.protocol.share import Share, State
 from ftruntime.protocol.task import Task
 
-from .chunks import Exchange, passed
 from .kernel import Handler, Lane
-from .mixing import MASK
 from .process import RING, Process
 
 if TYPE_CHECKING:
@@ -94,17 +93,17 @@ class Alike:
         self._replicas = range(job.config.replicas)
         self.folded = 0
         self._recorded = 0
-        # What each member of a ring put in: position -> round -> by index in the ring.
-        self._gradients: list[dict[Round, list[Any]]] = [{} for _ in range(job.config.ranks_per_replica)]
+        # What the members of a ring put in: position -> round.
+        self._shares: list[dict[Round, Any]] = [{} for _ in range(job.config.ranks_per_replica)]
 
-    def opened(self, position: Position, task: Task, round: Round, gradients: Any) -> None:
-        """A rank has buffers for ``round``, into which it puts ``gradients``."""
-        rounds = self._gradients[position]
+    def opened(self, position: Position, task: Task, round: Round, shape: Geometry, exchange: Any) -> None:
+        """A rank has buffers for ``round``."""
+        rounds = self._shares[position]
         if round not in rounds:
-            rounds[round] = [None] * task.members
+            rounds[round] = exchange.shares(shape)
             for old in [number for number in rounds if number <= round - KEPT]:
                 del rounds[old]
-        rounds[round][task.index] = gradients
+        rounds[round].put(task.index, exchange.gradients)
 
     def run(self, lanes: list[Lane], first: float) -> int:
         """Every lane of ``lanes`` up to the kernel's limit; returns how many events that were."""
@@ -208,17 +207,17 @@ class Alike:
         """Give a rank the data that its counters say it has: finished chunks, and what lies in slots."""
         ring, round, i = share.ring, share.plan.round, share.task.index
         assert ring is not None
-        gradients = self._gradients[process.address[1]][round]
-        exchange: Exchange = process.device.buffer(round)
+        shares = self._shares[process.address[1]][round]
+        exchange = process.device.buffer(round)
         count = ring.finished_count
         if count > exchange.done and ring.geometry.members > 1:
-            exchange.finish(count, [sum(of_bucket) & MASK for of_bucket in zip(*gradients, strict=True)])
+            exchange.finish(count, shares.totals())
         buffers = process.rings[round]
         slots = len(buffers.slots)
         for number in range(ring.freed, ring.filled):
-            buffers.slots[number % slots] = passed(ring.geometry, i, number, gradients)
+            buffers.slots[number % slots] = shares.passed(i, number)
         for number in range(ring.consumed, ring.received):
-            buffers.incoming[number % slots] = passed(ring.geometry, i - 1, number, gradients)
+            buffers.incoming[number % slots] = shares.passed(i - 1, number)
 
     def _due(self, party: Party, due: Plain, position: int) -> Due:
         """What is under way, for the ranks of another position."""
@@ -242,9 +241,7 @@ class Alike:
         process, share = part
         if share is None or share.plan.round != chunk.round:
             return None
-        assert share.ring is not None
-        gradients = self._gradients[process.address[1]][chunk.round]
-        return passed(share.ring.geometry, share.task.index - 1, chunk.seq, gradients)
+        return self._shares[process.address[1]][chunk.round].passed(share.task.index - 1, chunk.seq)
 
 
 class _Before:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ftruntime.protocol.geometry import Geometry
 
@@ -79,15 +79,6 @@ def layout(geometry: Geometry, index: int) -> Layout:
     return Layout(own, sent, received, finished, finishers, [pow(total, -1, 1 << 64) for total in divisor])
 
 
-def passed(geometry: Geometry, index: int, number: int, gradients: Sequence[Sequence[int]]) -> int:
-    """Chunk ``number`` as ring member ``index`` sends it, of ``gradients`` by member and bucket."""
-    bucket, w, terms = layout(geometry, index % geometry.members).sent[number]
-    total = 0
-    for i in range(index - terms + 1, index + 1):  # its own share, and those of the members before it
-        total += gradients[i % geometry.members][bucket]
-    return total * w & MASK
-
-
 def _even_places(geometry: Geometry) -> frozenset[tuple[int, int, int]]:
     """The chunk of each bucket whose v is even, so that an odd number of products is odd."""
     counts = [geometry.members * geometry.chunks_per_partition(b) for b in range(len(geometry.buckets))]
@@ -103,6 +94,36 @@ def _sums(table: Layout, chunks: list[int]) -> list[int]:
         at = end
     sums[-1] = (sums[-1] + sum(chunks[at:])) & MASK  # a chunk too many must not go unseen
     return sums
+
+
+class RingShares:
+    """What the members of a ring put in, by index in the ring: all chunks of a round follow from it."""
+
+    __slots__ = ("_gradients", "_members", "_sent", "_totals")
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._members = geometry.members
+        self._sent = [layout(geometry, index).sent for index in range(geometry.members)]
+        self._gradients: list[Any] = [None] * geometry.members
+        self._totals: list[int] | None = None
+
+    def put(self, index: int, gradients: Sequence[int]) -> None:
+        """Member ``index`` puts in ``gradients``, by bucket."""
+        self._gradients[index], self._totals = gradients, None
+
+    def totals(self) -> list[int]:
+        """What each bucket sums to, when all members have put in theirs."""
+        if self._totals is None:
+            self._totals = [sum(shares) & MASK for shares in zip(*self._gradients, strict=True)]
+        return self._totals
+
+    def passed(self, index: int, number: int) -> int:
+        """Chunk ``number`` as member ``index`` sends it."""
+        bucket, w, terms = self._sent[index % self._members][number]
+        total = 0
+        for i in range(index - terms + 1, index + 1):  # its own share, and those of the members before it
+            total += self._gradients[i % self._members][bucket]
+        return total * w & MASK
 
 
 class Exchange:
@@ -124,6 +145,7 @@ class Exchange:
         "_result",
     )
     learned = False
+    shares = RingShares
 
     def __init__(
         self, geometry: Geometry, index: int, grads: Sequence[int] | None, tapped: bool = False
@@ -156,6 +178,11 @@ class Exchange:
         return data
 
     @property
+    def gradients(self) -> Sequence[int]:
+        """The own gradients, per bucket."""
+        return self._grads
+
+    @property
     def done(self) -> int:
         """How many finished chunks there are."""
         return len(self._done)
@@ -164,11 +191,6 @@ class Exchange:
         """Have ``count`` finished chunks, of buckets that sum to ``totals``: what taking each would leave."""
         for bucket, w in self._layout.finished[len(self._done) : count]:
             self._finish(totals[bucket] * w & MASK)
-
-    @property
-    def gradients(self) -> Sequence[int]:
-        """The own gradients, per bucket."""
-        return self._grads
 
     def finished(self, index: int) -> int:
         """Finished chunk ``index``, in the order of finishing, for a learner."""

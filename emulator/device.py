@@ -7,7 +7,8 @@ to do the wrong thing it does it, and the checker, which recomputes the arithmet
 
 Operations that take time change the content at once and return when they are done, for the driver
 to schedule. That nothing of a rank that hangs completes is the driver's doing. ``tensor`` fidelity
-(device_tensor.py) overrides the methods of the section "content".
+(device_tensor.py, and device_pooled.py for all ranks of a replica at once) overrides the methods of the
+section "content".
 """
 
 from __future__ import annotations
@@ -112,7 +113,9 @@ class FingerprintDevice:
     def _scalars(self, reduced: Any) -> tuple[float, ...]:
         return (float(reduced[-1] >> 40),)
 
-    def _updated(self, reduced: Any, divisor: int, lr_factor: float, scalars: Sequence[float]) -> State:
+    def _updated(
+        self, round: Round, reduced: Any, divisor: int, lr_factor: float, scalars: Sequence[float]
+    ) -> State:
         lr, scalar = _TWO_BITS.unpack(_TWO_DOUBLES.pack(lr_factor, scalars[0] if scalars else 0.0))
         total = sum(map(mul, reduced, range(1, 2 * len(reduced), 2)))
         return mix(self.state ^ mix(total + divisor * GOLDEN + lr + scalar))
@@ -276,7 +279,7 @@ class FingerprintDevice:
         """The optimizer, from the sums of ``round``. Returns when it is done; the buffer is free then,
         unless learners still want chunks of it: it stays until the next round is applied."""
         buffer = self._rounds.pop(round)
-        self.state = self._updated(buffer.reduced(), divisor, lr_factor, scalars)
+        self.state = self._updated(round, buffer.reduced(), divisor, lr_factor, scalars)
         self.step, self.lineage = self.step + 1, lineage_after
         if self._served is not None:
             self._served = None
@@ -375,6 +378,13 @@ class FingerprintDevice:
     def poison(self) -> None:
         """The next gradient computed is not a number."""
         self.nan = True
+
+    def close(self) -> None:
+        """The process has ended, and with it all that its device and its share of the host held."""
+        self.state = self._grads = self._retained = self._served = None
+        self._rounds.clear()
+        self._frozen.clear()
+        self._staged.clear()
 
     def resources(self) -> dict[str, int]:
         """Counts of what a rank may leak, for the log's ``resources``."""

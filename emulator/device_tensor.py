@@ -4,6 +4,10 @@ What is trained is small but real: each bucket of a rank fits the frequencies of
 shifted by position and bucket, by least squares. Sums in ring order have the same bits at every
 member, since every chunk is reduced in one place; digests are of the tensors' bytes.
 
+Each rank computes by itself here, with an optimizer of ``torch.optim``. Runs use ``PooledDevice``
+(device_pooled.py), which does the same for all ranks of a replica in one call; this is the reference
+that tests hold it against, bit by bit.
+
 States and chunks are never changed in place: a frozen copy, a chunk in flight and the state that
 trains on may share memory without seeing each other.
 """
@@ -19,165 +23,91 @@ import torch
 from torch import Tensor
 
 from ftruntime.protocol.geometry import Geometry
+from ftruntime.protocol.ids import Round
 from ftruntime.seams import Corpus
 
-from .device import FingerprintDevice, State, TensorConfig
+from .device import FingerprintDevice, Shared, State, TensorConfig
 from .mixing import GOLDEN, mix
+from .tensor_chunks import TensorExchange, TensorHeld
+from .tensor_optimizer import mean
 
 
 class TensorDevice(FingerprintDevice):
     """``state`` is one flat tensor: [optimizer steps, parameters, first moments, second moments], each of
-    the last three with the elements of all buckets in order."""
+    the last three with the elements of all buckets in order; gradients are one flat tensor likewise."""
 
     __slots__ = ()
 
     def initial_state(self) -> State:
-        config = self.shared.tensor
-        draw = torch.Generator().manual_seed(mix(self.shared.seed * GOLDEN + self.position + 1) >> 1)
-        size = config.elements * len(self.shared.bucket_bytes)
-        params = torch.randn(size, generator=draw, dtype=torch.float64) * 0.1
-        return torch.cat([torch.zeros(1), params, torch.zeros(2 * size)]).to(_dtype(config))
+        return initial_state(self.shared, self.position)
 
     def digest(self) -> int:
-        return int.from_bytes(_checksum(self.state), "little")
+        return int.from_bytes(checksum(self.state), "little")
+
+    def _gradients(self, corpus: Corpus) -> Any:
+        counts, total = count_bytes(corpus, self.shared.tensor)
+        elements = self.shared.tensor.elements
+        grads = []
+        for bucket, params in enumerate(self._parts()[0].view(-1, elements).unbind()):
+            wanted = counts.roll(shift(self.position, bucket)).repeat(-(-elements // 256))[:elements]
+            grads.append(params * float(total) - wanted)
+        return self._poisoned(torch.cat(grads))
 
     def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
         """Views of parameters and moments."""
         params, first, second = self.state[1:].chunk(3)
         return params, first, second
 
-    def _gradients(self, corpus: Corpus) -> Any:
-        tokens = torch.frombuffer(bytearray(corpus.tokens()), dtype=torch.uint8).to(torch.int64)
-        counts = torch.bincount(tokens, minlength=256).to(_dtype(self.shared.tensor))
-        elements = self.shared.tensor.elements
-        grads = []
-        for bucket, params in enumerate(self._parts()[0].view(-1, elements).unbind()):
-            shift = (self.position * 7 + bucket * 3) % 256
-            wanted = counts.roll(shift).repeat(-(-elements // 256))[:elements]
-            grads.append(params * float(len(tokens)) - wanted)
+    def _poisoned(self, grads: Tensor) -> Tensor:
         if self.nan:
-            grads[0][0] = math.nan
+            grads[0] = math.nan
         return grads
 
     def _corrupt(self, grads: Any) -> None:
-        bits = grads[0][:1].view(torch.int64 if grads[0].dtype == torch.float64 else torch.int32)
-        bits ^= 1 << self.flip % (8 * grads[0].element_size() - 1)
+        bits = grads[:1].view(torch.int64 if grads.dtype == torch.float64 else torch.int32)
+        bits ^= 1 << self.flip % (8 * grads.element_size() - 1)
 
     def _exchange(self, geometry: Geometry, index: int, grads: Any, tapped: bool) -> Any:
-        if grads is None:
-            empty = torch.zeros(self.shared.tensor.elements, dtype=_dtype(self.shared.tensor))
-            grads = [empty] * len(geometry.buckets)
-        return TensorExchange(geometry, index, grads, tapped)
+        return TensorExchange(geometry, index, self._zeros() if grads is None else grads, tapped)
 
     def _held(self, geometry: Geometry, index: int) -> Any:
-        return TensorHeld(geometry, index, self.shared.tensor)
+        return TensorHeld(geometry, index, self._zeros())
+
+    def _zeros(self) -> Tensor:
+        config = self.shared.tensor
+        return torch.zeros(config.elements * len(self.shared.bucket_bytes), dtype=dtype(config))
 
     def _scalars(self, reduced: Any) -> tuple[float, ...]:
-        return (float(sum((bucket.double().square().sum() for bucket in reduced), torch.zeros(()))),)
+        return (float(reduced.double().square().sum()),)
 
-    def _updated(self, reduced: Any, divisor: int, lr_factor: float, scalars: Sequence[float]) -> State:
+    def _updated(
+        self, round: Round, reduced: Any, divisor: int, lr_factor: float, scalars: Sequence[float]
+    ) -> State:
         """One step of the real optimizer on a copy. A square norm that is not finite skips it."""
+        if skipped(scalars):
+            return self.state
         config = self.shared.tensor
-        if scalars and not math.isfinite(scalars[0]):
-            return self.state.clone()
         params, first, second = (part.clone() for part in self._parts())
-        params.grad = torch.cat(list(reduced)) / divisor
-        if config.max_norm > 0.0 and scalars:
-            params.grad *= min(1.0, config.max_norm * divisor / max(math.sqrt(scalars[0]), 1e-300))
+        params.grad = mean(config, reduced, divisor, scalars)
         steps = self.state[:1].clone().to(torch.float32).squeeze()
         _optimize(config, lr_factor, params, {"step": steps, "exp_avg": first, "exp_avg_sq": second})
         return torch.cat([self.state[:1] + 1, params.detach(), first, second])
 
     def _cut(self, state: State, index: int) -> Any:
-        size = -(-len(state) // self.shared.ranges)
-        content = state[index * size : (index + 1) * size].clone()
-        return content, _checksum(content)
+        return cut(state, index, self.shared.ranges)
 
     def intact(self, index: int, data: Any) -> bool:
-        content, checksum = data
-        return bool(_checksum(content) == checksum)
+        content, expected = data
+        return bool(checksum(content) == expected)
 
     def _join(self, parts: dict[int, Any]) -> State:
         return torch.cat([content for _, (content, _) in sorted(parts.items())])
 
     def grads_for_log(self) -> Any:
-        return [bucket.tolist() for bucket in self._grads]
+        return self._grads.view(-1, self.shared.tensor.elements).tolist()
 
-    def reduced_for_log(self, round: int) -> Any:
-        return [bucket.tolist() for bucket in self.buffer(round).reduced()]
-
-
-class TensorExchange:
-    """As ``chunks.Exchange``, with a slice of each bucket's tensor for a chunk."""
-
-    learned = False
-
-    def __init__(self, geometry: Geometry, index: int, grads: list[Tensor], tapped: bool) -> None:
-        self.tapped = tapped
-        self._geometry, self._index, self._grads = geometry, index, grads
-        alone = geometry.members == 1
-        self._sums = [grad.clone() if alone else torch.full_like(grad, math.nan) for grad in grads]
-
-    def produce(self, number: int) -> Tensor:
-        bucket, _, step, chunk = self._geometry.locate(number)
-        assert step == 0, "only a first share is made from the own gradient alone"
-        return self._share(bucket, self._index, chunk)
-
-    def _share(self, bucket: int, partition: int, chunk: int) -> Tensor:
-        return self._grads[bucket][_slice(self._geometry, self._grads, bucket, partition, chunk)].clone()
-
-    def take(self, number: int, data: Tensor) -> Tensor:
-        bucket, _, step, chunk = self._geometry.locate(number)
-        partition = self._geometry.received_partition(self._index, step)
-        if step <= self._geometry.members - 2:
-            data = data + self._share(bucket, partition, chunk)
-        if step >= self._geometry.members - 2:
-            self._sums[bucket][_slice(self._geometry, self._sums, bucket, partition, chunk)] = data
-        return data
-
-    def finished(self, index: int) -> Tensor:
-        return self._sums[_bucket(self._geometry, index)][
-            _finished(self._geometry, self._index, index, self._sums)
-        ].clone()
-
-    def reduced(self) -> list[Tensor]:
-        return self._sums
-
-
-class TensorHeld:
-    """As ``chunks.HeldRound``. What has not come is not a number."""
-
-    learned = True
-    tapped = False
-
-    def __init__(self, geometry: Geometry, index: int, config: TensorConfig) -> None:
-        self._geometry, self._index = geometry, index
-        self._sums = [
-            torch.full((config.elements,), math.nan, dtype=_dtype(config)) for _ in geometry.buckets
-        ]
-
-    def store(self, index: int, data: Tensor) -> None:
-        where = _finished(self._geometry, self._index, index, self._sums)
-        self._sums[_bucket(self._geometry, index)][where] = data
-
-    def reduced(self) -> list[Tensor]:
-        return self._sums
-
-
-def _bucket(geometry: Geometry, finished: int) -> int:
-    return geometry.locate_finished(finished).bucket
-
-
-def _finished(geometry: Geometry, member: int, index: int, tensors: list[Tensor]) -> slice:
-    bucket, _, step, chunk = geometry.locate_finished(index)
-    return _slice(geometry, tensors, bucket, geometry.received_partition(member, step), chunk)
-
-
-def _slice(geometry: Geometry, tensors: list[Tensor], bucket: int, partition: int, chunk: int) -> slice:
-    """The elements that stand for a chunk: bytes of the bucket scaled to the tensor's elements."""
-    start, end = geometry.byte_range(bucket, partition, chunk)
-    elements, size = len(tensors[bucket]), max(geometry.buckets[bucket], 1)
-    return slice(start * elements // size, end * elements // size)
+    def reduced_for_log(self, round: Round) -> Any:
+        return self.buffer(round).reduced().view(-1, self.shared.tensor.elements).tolist()
 
 
 def _optimize(config: TensorConfig, lr_factor: float, params: Tensor, state: dict[str, Tensor]) -> None:
@@ -190,9 +120,41 @@ def _optimize(config: TensorConfig, lr_factor: float, params: Tensor, state: dic
     optimizer.step()
 
 
-def _dtype(config: TensorConfig) -> torch.dtype:
+def initial_state(shared: Shared, position: int) -> Tensor:
+    """What every life of a rank begins with, a function of seed and position."""
+    config = shared.tensor
+    draw = torch.Generator().manual_seed(mix(shared.seed * GOLDEN + position + 1) >> 1)
+    size = config.elements * len(shared.bucket_bytes)
+    params = torch.randn(size, generator=draw, dtype=torch.float64) * 0.1
+    return torch.cat([torch.zeros(1), params, torch.zeros(2 * size)]).to(dtype(config))
+
+
+def count_bytes(corpus: Corpus, config: TensorConfig) -> tuple[Tensor, int]:
+    """How often each byte comes in the samples, and how many bytes there are."""
+    tokens = torch.frombuffer(bytearray(corpus.tokens()), dtype=torch.uint8).to(torch.int64)
+    return torch.bincount(tokens, minlength=256).to(dtype(config)), len(tokens)
+
+
+def shift(position: int, bucket: int) -> int:
+    """By how much the frequencies that a bucket fits are turned."""
+    return (position * 7 + bucket * 3) % 256
+
+
+def skipped(scalars: Sequence[float]) -> bool:
+    """Whether the update is left out: the square norm is not a number, or infinite."""
+    return bool(scalars) and not math.isfinite(scalars[0])
+
+
+def cut(state: Tensor, index: int, ranges: int) -> tuple[Tensor, bytes]:
+    """Range ``index`` of a state, with its checksum."""
+    size = -(-len(state) // ranges)
+    content = state[index * size : (index + 1) * size].clone()
+    return content, checksum(content)
+
+
+def dtype(config: TensorConfig) -> torch.dtype:
     return torch.float64 if config.dtype == "float64" else torch.float32
 
 
-def _checksum(tensor: Tensor) -> bytes:
+def checksum(tensor: Tensor) -> bytes:
     return hashlib.blake2b(tensor.numpy().tobytes(), digest_size=8).digest()

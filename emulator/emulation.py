@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from faultinject import Agenda, AnyFault, Phase, Schedule
 from ftruntime.data import TextFileCorpus
@@ -34,6 +34,9 @@ from .process import Process
 from .settings import RunSettings
 from .spans import OnSpan, Spans
 from .store import EmulatedStore, StoreConfig
+
+if TYPE_CHECKING:
+    from .tensor_pool import Pool
 
 Faults = Schedule | Iterator[tuple[AnyFault, ...]]
 LOOKS_PER_SECOND = 4.0  # at the progress, wall time
@@ -63,9 +66,7 @@ class Emulation:
         self.lanes = [self.kernel.lane(position) for position in range(self.config.ranks_per_replica)]
         self.votes: list[Process] | None = None  # who said yes, while ``Alike`` looks on
         self.alike = Alike(self)
-        self.follows = settings.fidelity == "fingerprint"  # data are numbers that can be worked out
-        if self.follows:
-            self.kernel.runner = self.alike.run
+        self.kernel.runner = self.alike.run
         self.kernel.careful = self._careful
         self.reset_after_s = network.reset_after_s
         store = StoreConfig()
@@ -80,6 +81,8 @@ class Emulation:
         self._compute = _compute(settings)
         self.reduce_s = 1.0 / self._compute.reduce_bps
         self._shared = _shared(settings, self._compute)
+        self.pooled = True  # tensor fidelity: a replica's ranks compute together; False in tests
+        self._pool: Pool | None = None
         self._root = lineage_root(self.config.job, self.config.initial_digest)
         self._corpus = _corpus(settings, self.config.stream_count)
         self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
@@ -139,6 +142,7 @@ class Emulation:
             if self.kernel.next_time > stop:
                 return f"stopped after {stop:g} virtual seconds"
             self.kernel.run(self.kernel.next_time + slice_s)
+            self.launcher.free_ended()
             if on_progress is not None and time.monotonic() >= look:
                 look = time.monotonic() + 1.0 / LOOKS_PER_SECOND
                 on_progress(self)
@@ -233,10 +237,21 @@ class Emulation:
     def make_device(self, replica: Replica, position: Position) -> FingerprintDevice:
         """A fresh device for a fresh process."""
         if self.settings.fidelity == "tensor":
-            from .device_tensor import TensorDevice
-
-            return TensorDevice(replica, position, self._shared, self._root)
+            return self._tensor_device(replica, position)
         return FingerprintDevice(replica, position, self._shared, self._root)
+
+    def _tensor_device(self, replica: Replica, position: Position) -> FingerprintDevice:
+        """Torch is imported by who needs it. The launcher makes the devices of a life in order."""
+        from .device_pooled import PooledDevice
+        from .device_tensor import TensorDevice
+        from .tensor_pool import Pool
+
+        if not self.pooled:
+            return TensorDevice(replica, position, self._shared, self._root)
+        if self._pool is None:
+            self._pool = Pool(self._shared, self.config.ranks_per_replica)
+        team = self._pool.team(replica, fresh=position == 0)
+        return PooledDevice(team, replica, position, self._shared, self._root)
 
     def life_of(self, replica: Replica) -> int:
         """The last life of ``replica`` that has registered; 0 if none has."""

@@ -41,6 +41,7 @@ class Launcher:
         self._quick = [0] * replicas
         self._delay = [0.0] * replicas
         self._lost: set[Replica] = set()
+        self._ended: list[Process] = []  # whose devices still hold what they held
         self._leased = [0.0] * replicas  # when the leader was last seen with a lease, or could not have one
         self._warm_up = [job.first_warm_up_s] * replicas
 
@@ -139,6 +140,7 @@ class Launcher:
         if not current:  # a zombie: the processes of one life end together
             for mate in process.mates:
                 self._kill(mate, now)
+                self._ended.append(mate)
             self._log_exit(process.member, reason, False, now)
             return
         if not restart:
@@ -152,6 +154,7 @@ class Launcher:
         for position in range(job.config.ranks_per_replica):
             process = job.processes.pop((replica, position))
             self._kill(process, now)
+            self._ended.append(process)
         job.store.unwatch(replica)
         self._log_exit(member, reason, replica not in self._lost, now)
         if member.incarnation:
@@ -159,6 +162,13 @@ class Launcher:
         job.down(replica, now)
         if restart:
             self._restart_later(replica, now)
+
+    def free_ended(self) -> None:
+        """Free the devices of processes that were ended. Not at once: one may end in the midst of what its
+        device is told to do."""
+        for process in self._ended:
+            process.device.close()
+        self._ended.clear()
 
     def _log_exit(self, member: MemberId, reason: str, restart: bool, now: float) -> None:
         if member.incarnation:

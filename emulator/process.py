@@ -395,8 +395,7 @@ class Process:
         assert task.left is not None and task.right is not None
         at = (task.right.replica, self.address[1])
         right = self._process_at(at)
-        if self.job.follows:
-            self.job.alike.opened(self.address[1], task, plan.round, exchange.gradients)
+        self.job.alike.opened(self.address[1], task, plan.round, shape, exchange)
         self.lane.voting = self.job.config.scalars == 0  # then a vote is not seen to come
         self.rings[plan.round] = RingBuffers(self, exchange, shape, task.index, task.left.replica, at, right)
 

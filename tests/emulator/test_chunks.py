@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.chunks import Exchange, HeldRound
+from emulator.chunks import Exchange, HeldRound, RingShares
 from emulator.mixing import MASK, mix, unmix
 from ftruntime.protocol.geometry import geometry
 
@@ -46,6 +46,24 @@ def test_every_member_and_learner_gets_the_exact_sum(members, buckets, slots, se
     held = HeldRound(shape, seed % members)
     run_tap(exchanges[seed % members], held, shape)
     assert all(e.reduced() == _sums(grads) for e in (*exchanges, held))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 6), st.lists(st.integers(0, 400), min_size=1, max_size=3), st.integers(1, 6))
+def test_what_is_worked_out_is_as_if_chunk_by_chunk(members, buckets, slots):
+    shape = geometry(tuple(buckets), members, 16, slots)
+    grads = _grads(members, len(buckets))
+    one_by_one, worked_out = ([Exchange(shape, i, own) for i, own in enumerate(grads)] for _ in range(2))
+    sent = run_ring(one_by_one, shape)
+    shares = RingShares(shape)
+    for i, own in enumerate(grads):
+        shares.put(i, own)
+    assert all(shares.passed(i, number) == data for (i, number), data in sent.items())
+    for a, b in zip(one_by_one, worked_out, strict=True):
+        for count in range(1, shape.finished_total + 1):
+            b.finish(count, shares.totals())
+            assert b.done == count
+        assert a.reduced() == b.reduced()
 
 
 def test_a_member_that_sends_zeros_adds_nothing():

@@ -1,4 +1,4 @@
-"""Tensor fidelity: the same device, with real numbers."""
+"""Tensor fidelity: the same device, with real numbers, alone and in a team."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from emulator.device import TensorConfig  # noqa: E402
+from emulator.device_pooled import PooledDevice  # noqa: E402
 from emulator.device_tensor import TensorDevice  # noqa: E402
+from emulator.tensor_pool import Pool  # noqa: E402
 from ftruntime.protocol.geometry import geometry  # noqa: E402
 
 from .devices import BUCKETS, RANGES, corpus, shared  # noqa: E402
@@ -19,8 +21,23 @@ ROOT = "0" * 32
 CONFIGS = [TensorConfig(dtype=d, optimizer=o) for d in ("float64", "float32") for o in ("adamw", "sgd")]
 
 
-def _device(replica=0, config=None, seed=7):
-    return TensorDevice(replica, 3, shared(tensor=config or TensorConfig(), seed=seed), ROOT)
+@pytest.fixture(params=["alone", "pooled"])
+def make(request):
+    """Makes a device; in a pool it is position 3 of a life's four."""
+
+    def device(replica=0, config=None, seed=7):
+        parts = shared(tensor=config or TensorConfig(), seed=seed)
+        if request.param == "alone":
+            return TensorDevice(replica, 3, parts, ROOT)
+        team = Pool(parts, 4).team(replica, fresh=True)
+        return [PooledDevice(team, replica, position, parts, ROOT) for position in range(4)][3]
+
+    return device
+
+
+def _params(device):
+    state = device.snapshot()
+    return getattr(state, "tensor", state)[1:].chunk(3)[0].clone()
 
 
 def _step(devices, round=1, learner=None, tokens=None):
@@ -43,8 +60,8 @@ def _step(devices, round=1, learner=None, tokens=None):
 
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("members", [1, 2, 3])
-def test_all_members_and_learners_get_the_same_bits(config, members):
-    devices, learner = [_device(r, config) for r in range(members)], _device(9, config)
+def test_all_members_and_learners_get_the_same_bits(make, config, members):
+    devices, learner = [make(r, config) for r in range(members)], make(9, config)
     before = learner.digest()
     for round in (1, 2, 3):
         grads, reduced = _step(devices, round, learner)
@@ -56,19 +73,19 @@ def test_all_members_and_learners_get_the_same_bits(config, members):
     assert before != learner.digest()
 
 
-def test_adamw_is_that_of_torch():
-    device = _device()
-    params = device.snapshot()[1:].chunk(3)[0].clone()
+def test_adamw_is_that_of_torch(make):
+    device = make()
+    params = _params(device)
     mine = torch.optim.AdamW([params], lr=0.01, weight_decay=0.01)
     for round in (1, 2, 3):
         _, reduced = _step([device], round)
         params.grad = torch.cat([torch.tensor(b, dtype=torch.float64) for b in reduced[0]])
         mine.step()
-    assert torch.equal(device.snapshot()[1:].chunk(3)[0], params)
+    assert torch.equal(_params(device), params)
 
 
-def test_it_learns():
-    device = _device(config=TensorConfig(lr=0.05, weight_decay=0.0))
+def test_it_learns(make):
+    device = make(config=TensorConfig(lr=0.05, weight_decay=0.0))
 
     def loss():
         device.launch(RANGES, corpus(b"aab"), False, 0.0)
@@ -81,21 +98,21 @@ def test_it_learns():
     assert loss() < start / 100
 
 
-def test_clipping_bounds_the_gradient():
+def test_clipping_bounds_the_gradient(make):
     free, tight = (
-        _device(config=TensorConfig(optimizer="sgd", weight_decay=0.0)),
-        _device(config=TensorConfig(optimizer="sgd", weight_decay=0.0, max_norm=1e-3)),
+        make(config=TensorConfig(optimizer="sgd", weight_decay=0.0)),
+        make(config=TensorConfig(optimizer="sgd", weight_decay=0.0, max_norm=1e-3)),
     )
-    start = free.snapshot()
+    start = _params(free)
     for device in (free, tight):
         _step([device])
-    moved = [float((d.snapshot() - start)[1:].norm()) for d in (free, tight)]
+    moved = [float((_params(d) - start).norm()) for d in (free, tight)]
     assert moved[1] == pytest.approx(0.01 * 1e-3) and moved[0] > 10 * moved[1]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_a_state_travels_in_ranges(config):
-    donor, catcher = _device(0, config), _device(1, config, seed=8)
+def test_a_state_travels_in_ranges(make, config):
+    donor, catcher = make(0, config), make(1, config, seed=8)
     old = donor.digest()
     donor.freeze(ROOT, 0.0)
     _step([donor])
@@ -108,11 +125,16 @@ def test_a_state_travels_in_ranges(config):
     assert catcher.digest() == old != donor.digest()
 
 
-def test_a_missing_chunk_is_not_a_number_and_skips_the_update():
-    device, shape = _device(), geometry(BUCKETS, 2, 16, 2)
+def test_a_missing_chunk_is_not_a_number_and_skips_the_update(make):
+    device, shape = make(), geometry(BUCKETS, 2, 16, 2)
+    other = make(1)
+    for each in (device, other):
+        each.launch(RANGES, corpus(), False, 0.0)
+    rings = [each.exchange(0, shape, index) for index, each in enumerate((device, other))]
+    run_ring(rings, shape)
     held = device.hold(1, shape, 0)
     for index in range(1, shape.finished_total):
-        held.store(index, torch.tensor(1.0))
+        held.store(index, rings[0].finished(index))
     scalars = device.measure(1)
     before = device.digest()
     assert math.isnan(scalars[0])
@@ -120,8 +142,8 @@ def test_a_missing_chunk_is_not_a_number_and_skips_the_update():
     assert device.digest() == before
 
 
-def test_faults_of_gradients_are_in_the_numbers():
-    device = _device()
+def test_faults_of_gradients_are_in_the_numbers(make):
+    device = make()
     device.launch(RANGES, corpus(), False, 0.0)
     good = device.grads_for_log()
     device.flip_bit(62)
