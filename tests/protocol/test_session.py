@@ -74,7 +74,7 @@ def test_a_process_that_was_started_anew_founds_nothing_and_says_that_it_holds_n
 def test_the_lost_answer_to_a_registration(incarnation):
     """What became of it is read: it was carried out, or it is tried again with the same nonce."""
     before = HEAD if incarnation == 2 else after(HEAD, incarnations=((1, nonce(0)), (0, ""), (1, nonce(2))))
-    desk = Desk(incarnation=incarnation).start()
+    desk = Desk(attempt=incarnation - 1, incarnation=incarnation).start()
     desk.read(before)
     (cas,) = desk.requests()
     desk.unanswered(store.Cas)
@@ -82,14 +82,14 @@ def test_the_lost_answer_to_a_registration(incarnation):
     lost = desk.session.clone()
     desk.read(before)
     assert desk.requests() == [cas]
-    lost_desk = Desk(incarnation=incarnation)
+    lost_desk = Desk(attempt=incarnation - 1, incarnation=incarnation)
     lost_desk.session, lost_desk.out = lost, [StoreCall(2 + 1, store.Read(linearizable=True))]
     lost_desk.read(cas.head)
     assert lost_desk.session.me == life(1, incarnation) and lost_desk.phase is Phase.ACTIVE
 
 
 def test_a_registration_waits_for_its_answer():
-    desk = Desk(incarnation=2).start()
+    desk = Desk(attempt=1, incarnation=2).start()
     desk.read(HEAD)
     assert len(desk.requests()) == 1
     desk.see(after(HEAD))
