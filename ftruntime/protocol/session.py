@@ -26,13 +26,13 @@ from .config import JobConfig
 from .effects import Effect, Exit, Note, SetTimer
 from .errors import ConfigError
 from .head import Head, Status
-from .ids import Incarnation, MemberId, Replica
+from .ids import MemberId, Replica
 from .intent import Intent, evaluate
 from .plan import lineage_root
 from .planner import Members
 from .record import Held, Record, Stance
 from .recovery import newest_of, rebuild, suspend
-from .registry import genesis, register
+from .registry import genesis, register, superseded
 
 
 class Phase(enum.IntEnum):
@@ -70,7 +70,6 @@ class Session:
         "_nonce",
         "_put_off",
         "_replica",
-        "_tried",
         "client",
         "me",
         "phase",
@@ -87,7 +86,6 @@ class Session:
         self._put_off: Intent | None = None
         self._confirmed = False
         self._forlorn = 0
-        self._tried: Incarnation = 0  # the life that we have asked the store to enter us as
         self.client = StoreClient(config.timeouts.store)
         self.me = MemberId(replica, 0)
         self.phase = Phase.REGISTERING
@@ -252,16 +250,15 @@ class Session:
         if head is None or self._bereft():
             self._found(out)
             return
+        if superseded(head, self._replica, self._nonce, self._attempt):
+            self._leave("a later process of this replica has registered", out, restart=True)
+            return
         try:
             changed, incarnation = register(self._config, head, self._replica, self._nonce, self._attempt)
         except ConfigError as error:
             self._leave(str(error), out)
             return
         if changed is not head:
-            if self._tried and incarnation > self._tried:
-                self._leave("another process of this replica has registered", out, restart=True)
-                return
-            self._tried = incarnation
             self._cas(changed, out)
             return
         self.me = MemberId(self._replica, incarnation)

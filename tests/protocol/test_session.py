@@ -96,6 +96,16 @@ def test_a_registration_waits_for_its_answer():
     assert desk.requests() == [], "one request at a time"
 
 
+@pytest.mark.parametrize("attempt", [0, 1, 2])
+def test_a_process_that_was_taken_for_dead_does_not_register_after_its_successor(attempt):
+    """The third life is there already: only a fourth process may register."""
+    third = after(HEAD, incarnations=((1, nonce(0)), (3, nonce(1, 3)), (1, nonce(2))))
+    desk = Desk(attempt=attempt, incarnation=attempt + 10).start()
+    desk.read(third)
+    assert desk.requests() == [] and desk.phase is Phase.GONE
+    assert desk.exits() == [Exit("a later process of this replica has registered", True)]
+
+
 def test_another_job_ends_the_process():
     desk = Desk(config=job(samples_per_step=8)).start()
     desk.read(HEAD)
