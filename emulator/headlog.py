@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ftruntime.protocol.head import Fate, Head, Rollback, Status
+from ftruntime.protocol.head import Fate, Head, Rollback, Status, descends
 from ftruntime.protocol.ids import MemberId
 from ftruntime.protocol.plan import Kind, Plan
 from ftruntime.protocol.record import Record
@@ -24,7 +24,7 @@ class HeadLog:
         """Entries for the head ``after``. ``live``: the records of leased members."""
         last = self._last
         found = self._registered(after, now)
-        if last is not None and after.known < last.known:
+        if last is not None and (after.known < last.known or not descends(after, last)):
             return found  # what a store that went back is made to say counts for nobody who knows more
         if last is not None and (after.epoch > last.epoch or before is None):
             before = last

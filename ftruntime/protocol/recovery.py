@@ -149,9 +149,9 @@ def rebuild(config: JobConfig, records: Sequence[Record], stands: Head | None, c
     Each record carries the newest head that its member has seen; a replica whose process was
     restarted by its launcher says so with incarnation 0 and no head: it holds nothing and its
     earlier life is certainly gone. The head with the most commits goes through ``recovering``, so the
-    members say by promise what they hold. With fewer than all R only the operator's word
-    (``confirmed``) opens the job again. ``stands`` is what the store holds now. Version and round go beyond
-    all that anyone has seen, on whatever branch: no number is used twice.
+    members say by promise what they hold. With fewer than all R only the operator's word (``confirmed``)
+    opens the job again, if nobody has seen a head then with what the store holds now (``stands``). Version
+    and round go beyond all that anyone has seen, on whatever branch: no number is used twice.
 
     A store that loses its head once more may bring words of the first loss back: a word counts if it knows
     of the newest epoch that any word knows of. Whoever is behind learns it from the others' words.
@@ -162,6 +162,8 @@ def rebuild(config: JobConfig, records: Sequence[Record], stands: Head | None, c
     if missing and not confirmed:
         return NotYet(f"the store lost its head; no record yet from replicas {missing}")
     heads = [r.seen for r in word if r.seen is not None]
+    if not heads and confirmed and stands is not None:
+        heads = [stands]
     if not heads:
         return NotYet("the store lost its head and no member has seen one: confirm to start anew")
     newest = newest_of(heads)

@@ -43,6 +43,16 @@ def genesis(config: JobConfig) -> Head:
     )
 
 
+def superseded(head: Head, replica: Replica, nonce: str, attempt: int) -> bool:
+    """Whether a later process of ``replica`` than that of ``attempt`` has registered.
+
+    The first process registers as incarnation 1 at least, the next as 2, so an incarnation beyond our turn
+    is that of a later one: whoever was taken for dead, and comes late, must not fence its successor (!).
+    """
+    incarnation, registered = head.incarnations[replica]
+    return incarnation > attempt and registered != nonce
+
+
 def register(
     config: JobConfig, head: Head, replica: Replica, nonce: str, attempt: int = 0
 ) -> tuple[Head, Incarnation]:

@@ -27,13 +27,13 @@ from .config import JobConfig
 from .effects import Effect, Exit, Note, SetTimer
 from .errors import ConfigError
 from .head import Head, Status
-from .ids import Incarnation, MemberId, Replica
+from .ids import MemberId, Replica
 from .intent import Intent, evaluate
 from .plan import lineage_root
 from .planner import Members
 from .record import Held, Record, Stance
 from .recovery import newest_of, rebuild, suspend
-from .registry import genesis, register
+from .registry import genesis, register, superseded
 
 
 class Phase(enum.IntEnum):
@@ -57,6 +57,7 @@ class Session:
     nonce:    names this process's registration, so that a repeat is recognised (!)
     attempt:  0 for the first process of this replica ever: only then may it found the job. Later ones
               count on: no two lives have one incarnation, even if the store forgets some
+    forlorn:  looks in a row at which, unregistered, it found a store without its head and nobody with a lease
     said:     the last record that was put, whether or not the store has answered yet
     word:     what the leader would say now, put or not
     """
@@ -65,11 +66,11 @@ class Session:
         "_attempt",
         "_config",
         "_confirmed",
+        "_forlorn",
         "_intent",
         "_nonce",
         "_put_off",
         "_replica",
-        "_tried",
         "client",
         "me",
         "phase",
@@ -85,7 +86,7 @@ class Session:
         self._intent: Intent | None = None
         self._put_off: Intent | None = None
         self._confirmed = False
-        self._tried: Incarnation = 0  # the life that we have asked the store to enter us as
+        self._forlorn = 0
         self.client = StoreClient(config.timeouts.store)
         self.me = MemberId(replica, 0)
         self.phase = Phase.REGISTERING
@@ -156,6 +157,8 @@ class Session:
         if self.phase is Phase.GONE:
             return
         self._put_off = None
+        alone = self.phase is Phase.REGISTERING and self._bereft() and not self.client.members.leased
+        self._forlorn = self._forlorn + 1 if alone else 0
         self._read_again(out)
         out.append(SetTimer("poll", 0, self._config.timeouts.poll))
 
@@ -230,8 +233,14 @@ class Session:
         self._notice_successor(out)
 
     def _bereft(self) -> bool:
+        """The store has no head, or none that can be the newest."""
         head = self.client.head
-        return self.client.lost or (head is not None and head.status is Status.LOST)
+        return head is None or self.client.lost or head.status is Status.LOST or self._outdated(head)
+
+    def _outdated(self, head: Head) -> bool:
+        """Somebody's word, perhaps its last, knows of a newer head than the one that stands (!)."""
+        words = self.client.members.records
+        return any(word.seen is not None and word.seen.known > head.known for word in words)
 
     def _notice_successor(self, out: list[Effect]) -> None:
         head = self.client.head
@@ -246,8 +255,11 @@ class Session:
         if self._waiting():
             return
         head = self.client.head
-        if head is None or head.status is Status.LOST:
-            self._found(head, out)
+        if head is None or self._bereft():
+            self._found(out)
+            return
+        if superseded(head, self._replica, self._nonce, self._attempt):
+            self._leave("a later process of this replica has registered", out, restart=True)
             return
         try:
             changed, incarnation = register(self._config, head, self._replica, self._nonce, self._attempt)
@@ -255,10 +267,6 @@ class Session:
             self._leave(str(error), out)
             return
         if changed is not head:
-            if self._tried and incarnation > self._tried:
-                self._leave("another process of this replica has registered", out, restart=True)
-                return
-            self._tried = incarnation
             self._cas(changed, out)
             return
         self.me = MemberId(self._replica, incarnation)
@@ -266,33 +274,60 @@ class Session:
         self._move(Phase.ACTIVE)
         self.renew(out)
 
-    def _found(self, head: Head | None, out: list[Effect]) -> None:
-        """An empty store: found the job, or, not being the first, report that nothing is held here."""
-        if head is None and (self._attempt == 0 or self._confirmed):
+    def _found(self, out: list[Effect]) -> None:
+        """A store without its head: found the job, or, if there was one (!), wait until it is rebuilt."""
+        unheard = self.client.head is None and not self._heads_heard_of()
+        if unheard and (self._attempt == 0 or self._confirmed):
             self._cas(genesis(self._config), out)
-            return
-        root = lineage_root(self._config.job, self._config.initial_digest)
-        held = Held(0, root, (0,) * self._config.stream_count)
-        self.publish(Record(self.me, held, 0, 0, Stance.RUNNING, ready=False), out)
+        else:
+            self._mourn(out)
+
+    def _heads_heard_of(self) -> list[Head]:
+        """Heads that the words of members name."""
+        return [word.seen for word in self.client.members.records if word.seen is not None]
 
     def _mourn(self, out: list[Effect]) -> None:
-        """The store lost its head: stop it, say what was seen, rebuild it once all have said so (!)."""
-        word = self.word or self.said
-        assert word is not None and self.client.head is not None
-        members, mine = self.client.members, self.client.head
-        heard = [r.seen for r in members.records if r.seen is not None and r.seen.epoch > mine.epoch]
-        self.publish(msgspec.structs.replace(word, seen=newest_of([mine, *heard])), out)
+        """The store lost its head: stop it, say what was seen or heard of it, rebuild it once all have said
+        so (!). Whoever is registered waits for nobody; others give those the time of a rollback."""
+        self.publish(self._last_word(), out)
         if self._waiting():
             return
-        standing = self.client.standing
+        standing, members = self.client.standing, self.client.members
         if standing is not None and standing.status is not Status.LOST:
             self._cas(suspend(standing), out)
             return
-        if members.record(self.me) != self.said:
+        if members.record(self.me) != self.said or not self._may_rebuild():
             return  # records that do not show this word yet may be of an earlier loss
         result = rebuild(self._config, members.records, standing, self._confirmed)
         if isinstance(result, Next):
             self._cas(result.head, out)
+
+    def _last_word(self) -> Record:
+        """What this process holds, and the newest head that it has seen; or heard of, if that is later by an
+        epoch, or it has seen none."""
+        own = [] if self.said is None or self.said.seen is None else [self.said.seen]
+        head = self.client.head
+        better = self.client.lost and head is not None and head.status is not Status.LOST
+        if head is not None and (better or self.phase is Phase.BEREFT):
+            own.insert(0, head)
+        epoch = max((seen.epoch for seen in own), default=0)
+        known = own + [seen for seen in self._heads_heard_of() if seen.epoch > epoch]
+        seen = newest_of(known) if known else None
+        return msgspec.structs.replace(self._holdings(), seen=seen)
+
+    def _holdings(self) -> Record:
+        word = self.word or self.said
+        if self.phase is Phase.BEREFT and word is not None:
+            return word
+        root = lineage_root(self._config.job, self._config.initial_digest)
+        held = Held(0, root, (0,) * self._config.stream_count)
+        return Record(self.me, held, 0, 0, Stance.RUNNING, ready=False)
+
+    def _may_rebuild(self) -> bool:
+        """One that is not registered has seen nothing itself, and the words in the store may be of an earlier
+        loss: while anyone has a lease, it is up to those."""
+        t = self._config.timeouts
+        return self.phase is Phase.BEREFT or self._confirmed or self._forlorn * t.poll >= t.rollback_grace
 
     def _leave(self, reason: str, out: list[Effect], restart: bool = False) -> None:
         if self.phase is not Phase.GONE:

@@ -9,7 +9,7 @@ from emulator.kernel import Kernel
 from emulator.store import EmulatedStore, StoreConfig
 from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.errors import ConfigError
-from ftruntime.protocol.head import Commit, Head, Rollback, Status
+from ftruntime.protocol.head import Commit, Head, Rollback, Status, successor
 from ftruntime.protocol.ids import MemberId
 from ftruntime.protocol.ledger import SampleRange
 from ftruntime.protocol.plan import Kind
@@ -82,7 +82,7 @@ class World:
 
 
 def _next(head, **changes):
-    return msgspec.structs.replace(head, version=head.version + 1, **changes)
+    return successor(head, **changes)
 
 
 def test_it_is_a_consensus_store():

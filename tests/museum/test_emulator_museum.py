@@ -9,6 +9,7 @@ import pytest
 
 from emulator.emulate import emulate
 from faultinject import Schedule, load
+from faultinject.vocabulary import ReplicaLostForEver
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent / "emulator"
@@ -25,12 +26,20 @@ def test_every_schedule_has_its_entry_and_every_entry_its_schedule():
     assert [int(name[:3]) for name in files] == list(range(1, len(files) + 1))
 
 
+def can_end(schedule: Schedule) -> bool:
+    """Whether enough replicas are left to train at all."""
+    lost = {fault.replica for fault in schedule.faults if isinstance(fault, ReplicaLostForEver)}
+    return schedule.job.replicas - len(lost) >= schedule.job.min_replicas
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_ends_well(name, tmp_path, capsys):
-    """Every invariant holds, and the faults of the schedule did happen."""
+    """Every invariant holds, the job comes to its last step, and the faults of the schedule did happen."""
     options = [*COMMANDS[name], "--run-dir", str(tmp_path / "run"), "--quiet"]
     status = emulate.main(["--faults", str(FOLDER / name), *options], standalone_mode=False)
-    assert status == 0, capsys.readouterr().err
+    said = capsys.readouterr()
+    assert status == 0, said.err
     schedule: Schedule = load(FOLDER / name)
+    assert ("stopped at step" in said.out + said.err) is not can_end(schedule), said.err
     happened = load(tmp_path / "run" / "schedule.json").faults
     assert {type(fault) for fault in happened} == {type(fault) for fault in schedule.faults}

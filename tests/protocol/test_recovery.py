@@ -365,6 +365,13 @@ def test_without_any_head_nothing_is_invented(confirmed):
     assert result == NotYet("the store lost its head and no member has seen one: confirm to start anew")
 
 
+def test_the_operator_may_go_on_with_what_the_store_holds():
+    stopped = suspend(head_at(CONFIG, 3))
+    records = [newborn(r) for r in range(3)]
+    assert isinstance(rebuild(CONFIG, records, stopped, False), NotYet)
+    assert rebuild(CONFIG, records, stopped, True).head.end.step == 3
+
+
 def test_a_suspended_head_knows_no_more_than_the_one_that_it_stopped():
     """It has the version of the head that one member has seen, and not its commit."""
     old = head_at(CONFIG, 3)

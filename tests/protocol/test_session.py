@@ -74,7 +74,7 @@ def test_a_process_that_was_started_anew_founds_nothing_and_says_that_it_holds_n
 def test_the_lost_answer_to_a_registration(incarnation):
     """What became of it is read: it was carried out, or it is tried again with the same nonce."""
     before = HEAD if incarnation == 2 else after(HEAD, incarnations=((1, nonce(0)), (0, ""), (1, nonce(2))))
-    desk = Desk(incarnation=incarnation).start()
+    desk = Desk(attempt=incarnation - 1, incarnation=incarnation).start()
     desk.read(before)
     (cas,) = desk.requests()
     desk.unanswered(store.Cas)
@@ -82,18 +82,28 @@ def test_the_lost_answer_to_a_registration(incarnation):
     lost = desk.session.clone()
     desk.read(before)
     assert desk.requests() == [cas]
-    lost_desk = Desk(incarnation=incarnation)
+    lost_desk = Desk(attempt=incarnation - 1, incarnation=incarnation)
     lost_desk.session, lost_desk.out = lost, [StoreCall(2 + 1, store.Read(linearizable=True))]
     lost_desk.read(cas.head)
     assert lost_desk.session.me == life(1, incarnation) and lost_desk.phase is Phase.ACTIVE
 
 
 def test_a_registration_waits_for_its_answer():
-    desk = Desk(incarnation=2).start()
+    desk = Desk(attempt=1, incarnation=2).start()
     desk.read(HEAD)
     assert len(desk.requests()) == 1
     desk.see(after(HEAD))
     assert desk.requests() == [], "one request at a time"
+
+
+@pytest.mark.parametrize("attempt", [0, 1, 2])
+def test_a_process_that_was_taken_for_dead_does_not_register_after_its_successor(attempt):
+    """The third life is there already: only a fourth process may register."""
+    third = after(HEAD, incarnations=((1, nonce(0)), (3, nonce(1, 3)), (1, nonce(2))))
+    desk = Desk(attempt=attempt, incarnation=attempt + 10).start()
+    desk.read(third)
+    assert desk.requests() == [] and desk.phase is Phase.GONE
+    assert desk.exits() == [Exit("a later process of this replica has registered", True)]
 
 
 def test_another_job_ends_the_process():

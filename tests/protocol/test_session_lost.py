@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ftruntime.protocol import store
 from ftruntime.protocol.effects import Exit, Note
 from ftruntime.protocol.head import Status
@@ -155,6 +157,119 @@ def test_nobody_registers_in_a_suspended_store():
     desk.see(recovering(HEAD, epoch=2))
     (request,) = desk.requests()
     assert request.head.incarnations[1] == (2, nonce(1, 2))
+
+
+# -- processes that are not registered -------------------------------------------------------------
+
+
+NEWBORN = word(CONFIG, life(1, 0), 0, 0, as_of=0, ready=False)
+
+
+def unregistered(standing, *records, attempt=1):
+    """The second process of replica 1 finds ``standing``, and says what it has to say."""
+    desk = Desk(attempt=attempt, incarnation=attempt + 1).start()
+    desk.read(standing, *records)
+    return desk
+
+
+def test_nobody_registers_in_a_store_that_fell_behind_what_the_watch_has_shown():
+    desk = Desk(attempt=1, incarnation=2).start()
+    desk.read(HEAD)
+    assert desk.phase is Phase.REGISTERING
+    desk.answer(store.Cas, store.CasDone(False, None))
+    desk.read(None)
+    assert desk.requests() == [store.Put(msgspec.structs.replace(NEWBORN, seen=HEAD))]
+    desk.answer(store.Put, store.PutDone(False))
+    desk.see(recovering(HEAD, epoch=2))
+    assert isinstance(desk.requests()[0], store.Cas), "it has been rebuilt"
+
+
+def test_the_first_process_founds_nothing_when_a_word_knows_of_a_job():
+    desk = unregistered(None, word(CONFIG, life(0), 2, 4, seen=HEAD), attempt=0)
+    (put,) = desk.requests()
+    assert put == store.Put(msgspec.structs.replace(NEWBORN, seen=HEAD)), "and remembers what it heard of"
+
+
+def test_the_last_word_of_the_dead_stops_a_store_that_is_older():
+    """It was written, and its author died before it could suspend the store."""
+    old = head_at(CONFIG, 1)
+    desk = unregistered(old, word(CONFIG, life(0), 2, 4, seen=HEAD))
+    put, cas = desk.requests()
+    assert put.record.seen.order == HEAD.order
+    assert cas == store.Cas(*old.order, suspend(old))
+
+
+def test_the_word_of_another_shows_a_member_that_the_store_is_older():
+    desk = active()
+    desk.watch(store.RecordChanged(word(CONFIG, life(0), 2, 4, seen=committed(CONFIG, HEAD))))
+    assert desk.phase is Phase.BEREFT
+    desk.see(recovering(committed(CONFIG, HEAD), epoch=2))
+    assert desk.phase is Phase.ACTIVE, "words of an earlier epoch show nothing"
+
+
+def all_restarted(heard=HEAD):
+    """All of them; the last word of an earlier life is there still. Replica 1 has said its own."""
+    stopped = suspend(head_at(CONFIG, 1))
+    last = word(CONFIG, life(0), 2, 4, seen=heard)
+    others = [word(CONFIG, life(r, 0), 0, 0, as_of=0, ready=False) for r in (0, 2)]
+    desk = unregistered(stopped, last, *others)
+    own = desk.session.said
+    desk.answer(store.Put, store.PutDone(False))
+    desk.watch(store.RecordChanged(own))
+    desk.fresh()
+    return desk, (stopped, last, *others, own)
+
+
+def polls(desk, view, count, leased=()):
+    for _ in range(count):
+        desk.session.poll(desk.out)
+        desk.fresh()
+        desk.read(*view, leased=leased)
+    return [r for r in desk.requests() if isinstance(r, store.Cas)]
+
+
+def test_those_who_were_all_restarted_rebuild_the_head_of_which_a_word_is_left():
+    desk, view = all_restarted()
+    enough = int(CONFIG.timeouts.rollback_grace / CONFIG.timeouts.poll)
+    assert polls(desk, view, enough - 1) == []
+    (cas,) = polls(desk, view, 1)
+    assert (cas.head.epoch, cas.head.chain) == (2, HEAD.chain)
+
+
+def test_they_leave_it_to_whoever_has_a_lease():
+    desk, view = all_restarted()
+    assert polls(desk, view, 100, leased=lives(2)) == []
+    assert polls(desk, view, 2) == []
+
+
+def test_they_need_not_wait_when_the_operator_says_so():
+    desk, _ = all_restarted()
+    desk.session.confirm(desk.out)
+    assert [r.head.chain for r in desk.requests() if isinstance(r, store.Cas)] == [HEAD.chain]
+
+
+def test_a_suspended_store_of_which_nobody_knows_more_is_opened_by_the_operator():
+    stopped = suspend(HEAD)
+    desk = unregistered(stopped)
+    own = desk.session.said
+    assert own == NEWBORN, "what everybody sees is not worth a word"
+    desk.answer(store.Put, store.PutDone(False))
+    desk.watch(store.RecordChanged(own))
+    assert polls(desk, (stopped, own), 20) == []
+    desk.fresh()
+    desk.session.confirm(desk.out)
+    (cas,) = [r for r in desk.requests() if isinstance(r, store.Cas)]
+    assert (cas.head.epoch, cas.head.status, cas.head.chain) == (2, Status.RECOVERING, HEAD.chain)
+
+
+def test_what_was_heard_is_said_again_when_the_store_loses_it_too():
+    desk = unregistered(None, word(CONFIG, life(0), 2, 4, seen=HEAD))
+    desk.answer(store.Put, store.PutDone(False))
+    desk.session.poll(desk.out)
+    desk.fresh()
+    desk.read(None)
+    (put,) = desk.requests()
+    assert put.record.seen == HEAD
 
 
 def test_a_successor_that_the_rebuilt_head_knows_ends_the_process():
