@@ -7,7 +7,7 @@ depends on the order in which ranks of one instant happen to run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,11 +20,13 @@ from ftruntime.protocol.ledger import SampleRange
 from ftruntime.protocol.plan import lineage_root
 from ftruntime.seams import Corpus
 
+from .ahead import Drawn
 from .alike import Alike
 from .compute import ComputeConfig, ComputeModel
 from .corpus import LOCALES, FakerCorpus
 from .device import FingerprintDevice, Shared
 from .eventlog import EventLog
+from .folds import Folds
 from .inject import Injector
 from .kernel import Kernel, settled_heap
 from .launcher import Launcher
@@ -77,10 +79,12 @@ class Emulation:
         self._compute = _compute(settings)
         self.reduce_s = 1.0 / self._compute.reduce_bps
         self._shared = _shared(settings, self._compute)
+        self.positions: Sequence[Position] = range(self.config.ranks_per_replica)  # that are run
+        self.zombies: list[Process] = []  # leaders that were taken for dead
         self._root = lineage_root(self.config.job, self.config.initial_digest)
         self._corpus = _corpus(settings, self.config.stream_count)
         self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
-        self._storage: dict[str, dict[Position, tuple[Any, int]]] = {}
+        self.storage: dict[str, dict[Position, tuple[Any, int]]] = {}
         self._recorded: frozenset[str] = frozenset()
         self._newest = (0, 0)  # (epoch, version) of the newest head that was seen
         self._productive = 0.0
@@ -89,6 +93,10 @@ class Emulation:
         self._injector = Injector(self)
         self._agenda = Agenda(faults if isinstance(faults, Schedule) else Schedule())
         self._faults = faults
+        self.folds: Folds | None = None
+        if settings.fold:
+            self._faults = faults if isinstance(faults, Schedule | Drawn) else Drawn(faults)
+            self.folds = Folds(self, self._faults)
 
     # -- progress ----------------------------------------------------------------------------------
 
@@ -99,7 +107,7 @@ class Emulation:
 
     @property
     def messages(self) -> int:
-        return self.messages_of_the_dead + sum(p.sent for p in self.processes.values())
+        return self.messages_of_the_dead + sum(p.sent * p.weight for p in self.processes.values())
 
     @property
     def faults_injected(self) -> list[AnyFault]:
@@ -118,6 +126,8 @@ class Emulation:
 
     def run(self, on_progress: Callable[[Emulation], None] | None = None) -> None:
         """Run until the last step is committed, or the safety stop. Writes ``end`` in any case."""
+        if self.folds is not None:
+            self.folds.begin()
         self.log(["meta", 0.0, self._meta()])
         self._plan_faults()
         self.launcher.start_all(0.0)
@@ -197,6 +207,7 @@ class Emulation:
             "consensus_faults": isinstance(self._faults, Schedule)
             and any(type(fault).__name__.startswith("Store") for fault in self._faults.faults),
             "store_epoch": 1,
+            **({} if self.folds is None else self.folds.meta()),
         }
 
     # -- faults ------------------------------------------------------------------------------------
@@ -235,6 +246,23 @@ class Emulation:
             return TensorDevice(replica, position, self._shared, self._root)
         return FingerprintDevice(replica, position, self._shared, self._root)
 
+    def weight(self, position: Position) -> int:
+        """For how many positions ``position``, which is run, is run."""
+        return 1 if self.folds is None else self.folds.seating.counts[position]
+
+    def running_replicas(self) -> list[Replica]:
+        """Replicas that have processes."""
+        return [replica for replica in range(self.config.replicas) if (replica, 0) in self.processes]
+
+    @property
+    def folded(self) -> dict[str, Any] | None:
+        """What the summary says of folding; None for a run in which every position is run."""
+        return None if self.folds is None else self.folds.report()
+
+    @property
+    def injector(self) -> Injector:
+        return self._injector
+
     def life_of(self, replica: Replica) -> int:
         """The last life of ``replica`` that has registered; 0 if none has."""
         head = self.store.head
@@ -255,13 +283,13 @@ class Emulation:
         )
 
     def save(self, name: str, position: Position, device: FingerprintDevice) -> None:
-        self._storage.setdefault(name, {})[position] = (device.snapshot(), device.digest())
+        self.storage.setdefault(name, {})[position] = (device.snapshot(), device.digest())
 
     def stored_state(self, name: str, position: Position, device: FingerprintDevice) -> Any:
         """The shard of a checkpoint, or of the initial state; None where there is none."""
         if name == "initial":
             return device.initial_state()
-        shard = self._storage.get(name, {}).get(position)
+        shard = self.storage.get(name, {}).get(position)
         return None if shard is None else shard[0]
 
     # -- what processes and the store say ----------------------------------------------------------
@@ -281,6 +309,8 @@ class Emulation:
                 self.steps_committed += 1
                 share = len(head.end.contributors) / self.config.replicas
                 self._productive += share * (self.settings.step_seconds + APPLY_S)
+                if self.folds is not None:
+                    self.folds.committed(closed["round"])
             if self._done():
                 self.kernel.stop()
 
@@ -302,7 +332,7 @@ class Emulation:
     def _log_start(self, leader: Process, now: float) -> None:
         replica, life = leader.address[0], leader.member.incarnation
         self.log(["start", now, replica, life, "first" if life == 1 else "restarted"])
-        for position, process in enumerate(leader.mates):
+        for position, process in leader.mates.items():
             device = process.device
             self.log(["initial", now, replica, life, position, device.step, device.lineage, device.digest()])
 
@@ -378,12 +408,12 @@ class Emulation:
         self._newest = head.known
         for checkpoint in head.checkpoints:
             if checkpoint.name not in self._recorded:
-                shards = self._storage[checkpoint.name]
-                digests = [shards[position][1] for position in sorted(shards)]
+                shards = self.storage[checkpoint.name]
+                digests = [shards[position][1] for position in self.positions]
                 self.log(["checkpoint", now, checkpoint.name, checkpoint.step, checkpoint.lineage, digests])
         self._recorded = frozenset(c.name for c in head.checkpoints)
-        for name in [n for n in self._storage if n not in self._recorded and self._older(n, head)]:
-            del self._storage[name]
+        for name in [n for n in self.storage if n not in self._recorded and self._older(n, head)]:
+            del self.storage[name]
 
     def _older(self, name: str, head: Head) -> bool:
         """Storage keeps what is on record, and what may still come on record."""
@@ -395,12 +425,12 @@ class Emulation:
         if process is None or process.member.incarnation == 0 or not process.alive:
             return
         total: dict[str, int] = {"rings": 0, "shares": 0}
-        for position in range(self.config.ranks_per_replica):
+        for position in self.positions:
             rank = self.processes[replica, position]
             for name, count in rank.device.resources().items():
-                total[name] = total.get(name, 0) + count
-            total["rings"] += len(rank.rings)
-            total["shares"] += len(rank.rank.member.shares)
+                total[name] = total.get(name, 0) + count * rank.weight
+            total["rings"] += len(rank.rings) * rank.weight
+            total["shares"] += len(rank.rank.member.shares) * rank.weight
         self.log(["resources", now, replica, process.member.incarnation, total])
 
 

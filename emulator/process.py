@@ -19,7 +19,7 @@ from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
 from ftruntime.protocol.errors import ErrorClass, ErrorReport
 from ftruntime.protocol.geometry import Geometry, geometry
-from ftruntime.protocol.ids import Address, MemberId, Replica, Round
+from ftruntime.protocol.ids import Address, MemberId, Position, Replica, Round
 from ftruntime.protocol.plan import Plan
 from ftruntime.protocol.rank import Rank
 from ftruntime.protocol.task import Part, Task
@@ -89,19 +89,21 @@ class Process:
     leads: what it does is what its replica does: at position 0, and not taken for dead
     mates: the processes of its life of the replica, by position
     sent:  messages sent, for the report
+    weight: for how many positions it is run (``folding.py``)
     """
 
     __slots__ = (
         "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler",
         "hear_chunk", "host_free", "job", "lane", "leads", "mates", "pending", "rank", "reported",
-        "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent",
+        "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent", "weight",
     )  # fmt: skip
 
     def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
         self.job, self.rank, self.device, self.address = job, rank, device, address
         self.alive, self.stuck, self.stall = True, False, False
         self.leads = address[1] == 0
-        self.mates: list[Process] = []
+        self.mates: dict[Position, Process] = {}
+        self.weight = 1
         self.unsent: dict[Address, deque[m.Message]] = {}  # to mates, over links that fail
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
@@ -197,8 +199,9 @@ class Process:
             return
         entry, self.pending = self.pending, None
         assert entry is not None, "a device finished what it was not told to do"
-        entry[1] = now
-        self.job.log(entry)
+        if entry:  # else the log has it already (``reseat.py``)
+            entry[1] = now
+            self.job.log(entry)
         self.handle(event, now)
 
     # -- pause and resume ------------------------------------------------------------------------
@@ -278,6 +281,10 @@ class Process:
         to, message = effect.to, effect.message
         if to[0] == self.address[0] and (self.job.network.faulty or self.unsent):
             self._tell_mate(to, message, now)
+        elif to[0] == self.address[0] and self.job.folds is not None:
+            self.sent += 1
+            arrival = self.job.network.arrival(self.address, to, CONTROL_BYTES, now)
+            self.job.folds.deliver(self, to[1], message, arrival)
         else:
             self._transmit(to, message, CONTROL_BYTES, now, Process.handle)
 
@@ -298,7 +305,10 @@ class Process:
             if arrival == math.inf:
                 break
             self.sent += 1
-            job.kernel.at(arrival, self.mates[to[1]].handler, e.Received(self.address, waiting.popleft()))
+            if job.folds is not None:
+                job.folds.deliver(self, to[1], waiting.popleft(), arrival)
+            else:
+                job.kernel.at(arrival, self.mates[to[1]].handler, e.Received(self.address, waiting.popleft()))
             since = now
         if not waiting or not self.alive:
             del self.unsent[to]
