@@ -246,10 +246,6 @@ class Emulation:
             return TensorDevice(replica, position, self._shared, self._root)
         return FingerprintDevice(replica, position, self._shared, self._root)
 
-    def weight(self, position: Position) -> int:
-        """For how many positions ``position``, which is run, is run."""
-        return 1 if self.folds is None else self.folds.seating.counts[position]
-
     def running_replicas(self) -> list[Replica]:
         """Replicas that have processes."""
         return [replica for replica in range(self.config.replicas) if (replica, 0) in self.processes]

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from ftruntime.protocol.ids import Position
 from ftruntime.protocol.tree import children, parent
 
 from .network import Topology
 
-Route = tuple[tuple[Position, Position], ...]  # (who speaks, who hears), both run
+
+class Route(NamedTuple):
+    """``hearer``, which is run, hears it as from ``speaker``; it stands for ``times`` messages of the sender."""
+
+    speaker: Position
+    hearer: Position
+    times: int
 
 
 def classes(colours: Sequence[int], fan_out: int) -> list[int]:
@@ -96,8 +103,15 @@ class Seating:
         """Whether ``position`` is run, and for itself only."""
         return self.counts[self.stands_in[position]] == 1
 
+    def family(self, position: Position) -> tuple[Position, ...]:
+        """The children whom ``position``, which is run, tells and hears: the first of each class."""
+        first: dict[Position, Position] = {}
+        for child in self._children(position):
+            first.setdefault(self.stands_in[child], child)
+        return tuple(sorted(first.values()))
+
     def route(self, source: Position, target: Position) -> Route:
-        """Who is to hear what ``source``, which is run, sends to ``target``, its parent or child; from whom."""
+        """What becomes of a message from ``source``, which is run, to its parent, or a child of its family."""
         found = self._routes.get((source, target))
         if found is None:
             up = target == parent(source, self.fan_out)
@@ -109,15 +123,13 @@ class Seating:
         return children(position, self.ranks, self.fan_out)
 
     def _up(self, source: Position, target: Position) -> Route:
-        """Who is run for the parent hears it from each of its own children that does as ``source`` does."""
         hearer = self.stands_in[target]
-        return tuple((x, hearer) for x in self._children(hearer) if self.stands_in[x] == source)
+        speaker = next(x for x in self._children(hearer) if self.stands_in[x] == source)
+        return Route(speaker, hearer, 1)
 
     def _down(self, source: Position, target: Position) -> Route:
-        """Who is run for the child hears it once, and so for all children of ``source`` of its class."""
         hearer = self.stands_in[target]
-        if next(x for x in self._children(source) if self.stands_in[x] == hearer) != target:
-            return ()
         above = parent(hearer, self.fan_out)
         assert above is not None
-        return ((above, hearer),)
+        times = sum(self.stands_in[x] == hearer for x in self._children(source))
+        return Route(above, hearer, times)

@@ -15,7 +15,7 @@ from faultinject import AnyFault, Schedule
 from faultinject.targets import ranks_of
 from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
-from ftruntime.protocol.ids import Position, Round
+from ftruntime.protocol.ids import Address, Position, Round
 
 from .ahead import Coming, Drawn, positions_of
 from .folding import Seating, classes, combined, link_colours
@@ -53,6 +53,7 @@ class Folds:
         self._ahead = 0  # how many there were
         self._repeated: dict[Round, list[Position]] | None = None
         self._most = 0
+        self._latency: dict[tuple[Address, Address], float] = {}
         self.window = WINDOW
         self.seats: list[tuple[Round, list[Position]]] = []
         self.seating = Seating(classes(self._links, self._fan_out), self._fan_out)
@@ -81,12 +82,26 @@ class Folds:
 
     # -- messages in a replica -----------------------------------------------------------------------
 
-    def deliver(self, process: Process, to: Position, message: m.Message, arrival: float) -> None:
-        """What a rank tells its parent or child, whoever is run for that one hears as often as it would."""
+    def seat(self, process: Process) -> None:
+        """``process`` stands for its class from here on."""
+        position = process.address[1]
+        process.weight = self.seating.counts[position]
+        process.rank.member.hear_only(self.seating.family(position))
+
+    def tell(self, process: Process, to: Address, message: m.Message, now: float) -> None:
+        """``process`` tells its parent or child something, while no link fails."""
+        latency = self._latency.get((process.address, to))
+        if latency is None:
+            latency = self._job.network.link(process.address, to)[0]
+            self._latency[process.address, to] = latency
+        self.deliver(process, to, message, now + latency)
+
+    def deliver(self, process: Process, to: Address, message: m.Message, arrival: float) -> None:
+        """Whoever is run for ``to`` hears it, once for all who are told the same."""
         replica, at = process.address
-        for speaker, hearer in self.seating.route(at, to):
-            event = e.Received((replica, speaker), message)
-            self._job.kernel.at(arrival, process.mates[hearer].handler, event)
+        speaker, hearer, times = self.seating.route(at, to[1])
+        process.sent += times
+        self._job.kernel.at(arrival, process.mates[hearer].handler, e.Received((replica, speaker), message))
 
     # -- faults --------------------------------------------------------------------------------------
 
@@ -127,7 +142,10 @@ class Folds:
             stand[position] = standing(job, position, now)
         touched = sorted({*self._positions(round), *(p for each in lasting for p in each)})
         self._sit(round, touched, [stand[old.stands_in[p]] for p in range(old.ranks)])
+        self._latency.clear()
         states = reseat(job, old, self.seating)
+        for process in job.processes.values():
+            self.seat(process)
         job.log(["refold", now, list(self.seating.positions), self.seating.sizes, states])
 
     def _positions(self, round: Round) -> list[Position]:

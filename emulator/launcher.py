@@ -66,7 +66,9 @@ class Launcher:
             address = (replica, position)
             rank = Rank(config, replica, position, f"{replica}/{life}", life)
             process = Process(job, rank, job.make_device(replica, position), address)
-            process.mates, process.weight = mates, job.weight(position)
+            process.mates = mates
+            if job.folds is not None:
+                job.folds.seat(process)
             mates[position] = job.processes[address] = process
         leader = mates[0]
         job.store.watch(replica, leader.watched)

@@ -282,9 +282,7 @@ class Process:
         if to[0] == self.address[0] and (self.job.network.faulty or self.unsent):
             self._tell_mate(to, message, now)
         elif to[0] == self.address[0] and self.job.folds is not None:
-            self.sent += 1
-            arrival = self.job.network.arrival(self.address, to, CONTROL_BYTES, now)
-            self.job.folds.deliver(self, to[1], message, arrival)
+            self.job.folds.tell(self, to, message, now)
         else:
             self._transmit(to, message, CONTROL_BYTES, now, Process.handle)
 
@@ -304,11 +302,12 @@ class Process:
             arrival = job.network.arrival(self.address, to, CONTROL_BYTES, now)
             if arrival == math.inf:
                 break
-            self.sent += 1
+            message = waiting.popleft()
             if job.folds is not None:
-                job.folds.deliver(self, to[1], waiting.popleft(), arrival)
+                job.folds.deliver(self, to, message, arrival)
             else:
-                job.kernel.at(arrival, self.mates[to[1]].handler, e.Received(self.address, waiting.popleft()))
+                self.sent += 1
+                job.kernel.at(arrival, self.mates[to[1]].handler, e.Received(self.address, message))
             since = now
         if not waiting or not self.alive:
             del self.unsent[to]

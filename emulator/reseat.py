@@ -83,8 +83,6 @@ def reseat(job: Emulation, old: Seating, new: Seating) -> list[list[Any]]:
         for position in gone:
             del mates[position]
             job.processes.pop((replica, position)).die()
-        for position, process in mates.items():
-            process.weight = new.counts[position]
     return states
 
 

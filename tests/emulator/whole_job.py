@@ -38,10 +38,11 @@ def settings_of(**changes: Any) -> RunSettings:
     return RunSettings(**{**SMALL, "max_virtual_hours": 3.0, **changes}).check()
 
 
-def run(faults: Sequence[AnyFault] = (), careful: bool = False, window: int = 0, **changes: Any) -> Ran:
-    """``careful``: no position runs ahead of another. ``window``: of a run that folds, to begin with."""
-    settings = settings_of(**changes)
-    schedule = settings.load_faults() if "faults" in changes else Schedule(faults=tuple(faults))
+def run(faults: Sequence[AnyFault] | str = (), careful: bool = False, window: int = 0, **changes: Any) -> Ran:
+    """``careful``: no position runs ahead of another. ``window``: of a run that folds, to begin with.
+    ``faults`` may be a word of the settings."""
+    settings = settings_of(**changes, **({"faults": faults} if isinstance(faults, str) else {}))
+    schedule = settings.load_faults() if isinstance(faults, str) else Schedule(faults=tuple(faults))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.log"
         emulation, log, notes = _carry_out(settings, schedule, path, careful, window)
