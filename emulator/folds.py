@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .emulation import Emulation
     from .process import Process
 
-WINDOW = 4  # faults that are unfolded ahead
+WINDOW = 2  # faults that are unfolded ahead
 LOOK_AFTER_S = 0.1  # from a commit: in the middle of the update, which takes twice as long
 
 
