@@ -79,7 +79,9 @@ def _options(function: F) -> F:
         default = option.default or str(getattr(_DEFAULTS, option.name))
         many = option.name in MANY
         if option.type is bool:
-            function = click.option(f"--{option.name}", is_flag=True, default=None, help=option.help)(function)
+            function = click.option(f"--{option.name}", is_flag=True, default=None, help=option.help)(
+                function
+            )
             continue
         function = click.option(
             f"--{option.name.replace('_', '-')}" if option.name != "locales" else "--locale",

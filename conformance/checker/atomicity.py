@@ -9,8 +9,8 @@ steps" must not forbid that. What it forbids, precisely:
   contribute, every rank has voted for the round, and a rank votes only on the state of that round.
 - Device and history agree: the state that a rank computes on, or applies to, is the last one that
   it reported. All ranks of a life compute one round on one state.
-- Where other positions are run from some time on (``refold``), all ranks of the life hold one state then, and those
-  that were not run before hold the one that the life goes to next.
+- Where other positions are run from some time on (``refold``), all ranks of the life hold one state then,
+  and those that were not run before hold the one that the life goes to next.
 - At the end no rank that the run calls healthy is elsewhere than the others of its life.
 """
 

@@ -235,8 +235,8 @@ class End(_Entry, frozen=True, array_like=True, tag="end", forbid_unknown_fields
 
 
 class Refold(_Entry, frozen=True, array_like=True, tag="refold", forbid_unknown_fields=True):
-    """From here on other positions are run. ``states`` has a row for each replica that runs: (replica, incarnation,
-    step, lineage, [(position, digest) of each position that was not run before])."""
+    """From here on other positions are run. ``states`` has a row for each replica that runs: (replica,
+    incarnation, step, lineage, [(position, digest) of each position that was not run before])."""
 
     positions: list[int]
     counts: list[int]

@@ -89,9 +89,55 @@ def jobs_with_faults(draw):
     return job, draw(drawn).faults
 
 
-@settings(max_examples=20, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(jobs_with_faults(), st.integers(1, 3))
 def test_folding_changes_nothing_whatever_is_drawn(drawn, window):
     job, faults = drawn
     note(f"{job}\n{faults}")
     both(faults, window, **job)
+
+
+TABLE = {
+    "tap": {"seed": 1, "mtbf_minutes": 6.0, "steps": 80},
+    "zeros": {"seed": 2, "mtbf_minutes": 6.0, "catch_up": "zeros", "jitter": 0.05},
+    "checkpoints": {"seed": 3, "mtbf_minutes": 8.0, "checkpoint_every": 4},
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_it_folds_again_after_recovery_and_changes_nothing(name: str) -> None:
+    job = {"replicas": 3, "ranks_per_replica": 24, "fan_out": 2, "steps": 60, **TABLE[name]}
+    folded, unfolded = both("table", **job)
+    report = folded.emulation.folded
+    assert report is not None and report["refolds"] > 0, "a run that is never seated anew shows nothing"
+    assert report["most_positions"] < 24
+    assert processes(folded) < processes(unfolded)
+    for entry in folded.of("refold"):
+        assert len(entry[2]) < 24 and sum(entry[3]) == 24
+    fresh = [entry[4] for entry in folded.of("refold") if entry[4][0][4]]
+    assert fresh, "a fault touches a position that was folded"
+    for states in fresh:
+        assert len({repr(row[4]) for row in states}) == 1, "they begin alike in all replicas"
+
+
+def test_faults_that_come_too_densely_begin_the_run_anew() -> None:
+    """The third fault comes before the job has recovered from the first: one fault ahead is not enough."""
+    crashes = [Crash(at=100.0 + n, rank=(n, rank)) for n, rank in enumerate((5, 9, 14))]
+    folded, _ = both(crashes, window=1, replicas=4, min_replicas=1, ranks_per_replica=20, fan_out=2, steps=30)
+    assert folded.emulation.folded["window"] == 4
+
+
+def test_a_rollback_to_a_checkpoint_reaches_positions_that_were_folded_when_it_was_written() -> None:
+    every = [Crash(at=700.0 + replica, rank=(replica, 11)) for replica in range(2)]
+    first = [Crash(at=130.0, rank=(1, 6))]
+    job = {"replicas": 2, "ranks_per_replica": 16, "fan_out": 2, "steps": 45, "checkpoint_every": 3}
+    folded, _ = both([*first, *every], window=1, min_replicas=1, **job)
+    assert folded.of("refold") and folded.of("checkpoint")
+    sources = {entry[8] for entry in folded.of("installed")}
+    assert "checkpoint" in sources, sources
+
+
+def test_a_fault_that_waits_for_a_phase_is_expected_by_its_step() -> None:
+    crash = Crash(rank=(1, 13), step=6, phase=Phase.FTAR)
+    folded, _ = both([crash], window=1, replicas=3, ranks_per_replica=20, fan_out=2, steps=20)
+    assert folded.emulation.faults_injected == [crash]
