@@ -134,8 +134,8 @@ def build(
 
 
 def drive(emulation: Any, log: EventLog, progress: Progress) -> tuple[bool, str]:
-    """Run the emulation to its end and close ``log``. Raises RunError when the log cannot be written, Widen when a
-    run that folds must begin anew.
+    """Run the emulation to its end and close ``log``. Raises RunError when the log cannot be written, Widen
+    when a run that folds must begin anew.
 
     Returns (interrupted, traceback of a failure of the emulation itself or "").
     """

@@ -1,9 +1,10 @@
 """Which positions do the same, and which of them is run for all: arithmetic on the tree of a replica.
 
 The positions of a replica are coloured by all that makes them differ: their links, what is about to happen
-to them, how they stand. A *class* is a set of positions of one colour whose parents are of one class, and whose
-children fall into the same classes as often (colour refinement; on a tree, once up and once down is all of
-it). Then what one position of a class sends and hears, the others send and hear, too: one is run and counted.
+to them, how they stand. A *class* is a set of positions of one colour whose parents are of one class, and
+whose children fall into the same classes as often (colour refinement; on a tree, once up and once down is
+all of it). Then what one position of a class sends and hears, the others send and hear, too: one is run and
+counted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from .network import Topology
 
 
 class Route(NamedTuple):
-    """``hearer``, which is run, hears it as from ``speaker``; it stands for ``times`` messages of the sender."""
+    """``hearer``, which is run, hears it as from ``speaker``; it stands for ``times`` messages of the
+    sender."""
 
     speaker: Position
     hearer: Position
@@ -49,8 +51,8 @@ def classes(colours: Sequence[int], fan_out: int) -> list[int]:
 
 
 def link_colours(topology: Topology, fan_out: int) -> list[int]:
-    """Colours by the links of a position: to its parent, and to its like in replicas of one building. Position 0
-    has its own: the leader is there."""
+    """Colours by the links of a position: to its parent, and to its like in replicas of one building.
+    Position 0 has its own: the leader is there."""
     firsts = range(0, topology.replicas, topology.config.buildings)  # the others stand as one of these does
     pairs = [(a, b) for a in firsts for b in firsts if a < b]
     names: dict[object, int] = {}
@@ -111,7 +113,8 @@ class Seating:
         return tuple(sorted(first.values()))
 
     def route(self, source: Position, target: Position) -> Route:
-        """What becomes of a message from ``source``, which is run, to its parent, or a child of its family."""
+        """What becomes of a message from ``source``, which is run, to its parent, or a child of its
+        family."""
         found = self._routes.get((source, target))
         if found is None:
             up = target == parent(source, self.fan_out)

@@ -1,10 +1,10 @@
 """Keeps a job folded: positions that behave alike are run once and counted (design 5).
 
 Faults are known before they happen. The positions that the next few of them touch (the *window*) are run for
-themselves, and whatever stands in another relation to them in the tree than the rest, too: the run is *unfolded*
-there before a fault can make a difference. When half of a window has happened and the job has recovered, the
-positions are seated anew (``reseat.py``). Where faults come too densely for that, one will strike a position that
-is folded: then the run begins again from the start with twice the window.
+themselves, and whatever stands in another relation to them in the tree than the rest, too: the run is
+*unfolded* there before a fault can make a difference. When half of a window has happened and the job has
+recovered, the positions are seated anew (``reseat.py``). Where faults come too densely for that, one will
+strike a position that is folded: then the run begins again from the start with twice the window.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ LOOK_AFTER_S = 0.1  # from a commit: in the middle of the update, which takes tw
 
 
 class Widen(Exception):
-    """A fault struck a position that is folded: begin again with ``window``; ``faults`` are the same faults."""
+    """A fault struck a position that is folded: begin again with ``window``; ``faults`` are the same
+    faults."""
 
     def __init__(self, window: int, faults: Schedule | Drawn) -> None:
         super().__init__(f"a fault struck a rank that was folded; again with {window} faults ahead")
@@ -41,7 +42,7 @@ class Folds:
     """Who is run in a job, and when that changes.
 
     window:  how many faults are unfolded ahead
-    seats:   (round, positions that were unfolded on purpose) of each seating; to be repeated, if set before ``begin``
+    seats:   (round, positions that were unfolded on purpose) of each seating
     """
 
     def __init__(self, job: Emulation, faults: Schedule | Drawn) -> None:

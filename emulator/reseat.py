@@ -1,10 +1,11 @@
 """When other positions can be run than before, and how the change is made.
 
-It is made while every rank of every replica applies one and the same round: a fifth of a second in which nothing
-is under way but the answers of the devices (``ftruntime/protocol/twin.py``). A replica that has no process then is
-no hindrance; one that catches up is. A position that begins to be run becomes what the one was that has stood for
-it, with a state of its own made from that one's: the same in all replicas, though not the one that it would have
-come to by itself. A position that is run no more goes without a trace: who stands for it equals it.
+It is made while every rank of every replica applies one and the same round: a fifth of a second in which
+nothing is under way but the answers of the devices (``ftruntime/protocol/twin.py``). A replica that has no
+process then is no hindrance; one that catches up is. A position that begins to be run becomes what the one
+was that has stood for it, with a state of its own made from that one's: the same in all replicas, though not
+the one that it would have come to by itself. A position that is run no more goes without a trace: who stands
+for it equals it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def state_of(position: Position, state: int) -> int:
 
 
 def quiet(job: Emulation, round: Round, now: float) -> bool:
-    """Whether every process that there is applies ``round``, which all of them trained, and nothing else is going
-    on that touches more than single positions."""
+    """Whether every process that there is applies ``round``, which all of them trained, and nothing else is
+    going on that touches more than single positions."""
     if job.network.faulty or any(process.alive for process in job.zombies):
         return False
     return all(_applies(process, round, now) for process in job.processes.values())
@@ -70,7 +71,8 @@ def standing(job: Emulation, position: Position, now: float) -> tuple[object, ..
 
 
 def reseat(job: Emulation, old: Seating, new: Seating) -> list[list[Any]]:
-    """Run the positions of ``new`` from here on. Returns what the log says of those that were not run before."""
+    """Run the positions of ``new`` from here on. Returns what the log says of those that were not run
+    before."""
     for process in job.processes.values():
         job.messages_of_the_dead += process.sent * process.weight
         process.sent = 0

@@ -36,8 +36,8 @@ class Branch:
         other.up = list(self.up)
 
     def hear_only(self, children: tuple[Position, ...]) -> None:
-        """From here on only these ``children`` are told and heard: each answers for others that do the same. For a
-        driver that runs such positions once; not while answers are outstanding."""
+        """From here on only these ``children`` are told and heard: each answers for others that do the same.
+        For a driver that runs such positions once; not while answers are outstanding."""
         assert not self._calls, "whose answers are outstanding is not changed"
         self._children = children
         self._voters = (self.position, *children)

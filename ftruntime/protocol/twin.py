@@ -1,9 +1,9 @@
 """A rank's twin at another position of its replica: for a driver that runs alike positions once.
 
-Positions of a replica differ in their place in the tree, and in what happens to them. Two ranks that have heard
-the same and stand alike in the tree are equal but for the position, so the one can be made of the other. Only
-while a rank *rests* with a change of its state under way: it has voted, every neighbour has what it needs, and
-nothing is on its way to or from it but the device's answer.
+Positions of a replica differ in their place in the tree, and in what happens to them. Two ranks that have
+heard the same and stand alike in the tree are equal but for the position, so the one can be made of the
+other. Only while a rank *rests* with a change of its state under way: it has voted, every neighbour has what
+it needs, and nothing is on its way to or from it but the device's answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .rank import Rank
 from .shard import Phase
 from .share import Share, State
 
-# What two ranks may hold that is not the position's own. Ballots are: they name children, and are over by then.
+# What two ranks may hold that is not the position's own. Ballots name children, and are over by then.
 _SAME = (
     "me", "phase", "step", "lineage", "_change", "_fetch_number", "_warm",
     "_begun", "_launched", "_window",
