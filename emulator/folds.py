@@ -115,6 +115,8 @@ class Folds:
         for replica, position in ranks_of(fault, self._job.shape):
             process = self._job.processes.get((replica, self.seating.stands_in[position]))
             if process is not None and process.alive and not self.seating.alone(position):
+                if self._repeated is not None:
+                    raise RuntimeError(f"rank {position} of replica {replica} was unfolded, and is not now")
                 raise Widen(2 * self.window, self._anew())
 
     def _anew(self) -> Schedule | Drawn:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from conformance.checker import check
+from emulator.cli import main
 from emulator.stalls import attribute
 from faultinject import JobShape
 from faultinject.strategies import schedules
@@ -141,3 +146,58 @@ def test_a_fault_that_waits_for_a_phase_is_expected_by_its_step() -> None:
     crash = Crash(rank=(1, 13), step=6, phase=Phase.FTAR)
     folded, _ = both([crash], window=1, replicas=3, ranks_per_replica=20, fan_out=2, steps=20)
     assert folded.emulation.faults_injected == [crash]
+
+
+# -- the checker looks at what begins to be run -----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def log() -> list[list[Any]]:
+    """The entries of a run in which a position begins to be run in the middle."""
+    crashes = [Crash(at=100.0, rank=(1, 6)), Crash(at=900.0, rank=(2, 11))]
+    job = {"replicas": 3, "ranks_per_replica": 16, "fan_out": 2, "steps": 25}
+    ran = run(crashes, fold=True, window=1, **job)
+    assert ran.result.ok and any(row[4] for entry in ran.of("refold") for row in entry[4])
+    return ran.entries
+
+
+def tampered(log: list[list[Any]], place: int, value: Any) -> set[str]:
+    """Which invariants are violated when the first row of the refold says ``value`` at ``place``."""
+    entries = copy.deepcopy(log)
+    row = next(e for e in entries if e[0] == "refold" and e[4][0][4])[4][0]
+    row[place] = value(row[place])
+    return {name for name, found in check(entries).invariants.items() if found.violated}
+
+
+def test_a_state_that_is_not_the_same_in_all_replicas_is_seen(log: list[list[Any]]) -> None:
+    assert "equality" in tampered(log, 4, lambda fresh: [[p, digest ^ 1] for p, digest in fresh])
+
+
+def test_a_state_that_was_never_committed_is_seen(log: list[list[Any]]) -> None:
+    assert "single_lineage" in tampered(log, 3, lambda lineage: "0" * len(lineage))
+
+
+def test_a_rank_that_is_run_without_a_word_is_seen(log: list[list[Any]]) -> None:
+    assert "atomicity" in tampered(log, 4, lambda fresh: fresh[1:])
+
+
+# -- the command line -------------------------------------------------------------------------------
+
+JOB = "--replicas 3 --ranks-per-replica 20 --fan-out 2 --steps 30 --seed 1"
+ARGS = f"emulate {JOB} --json --run-dir mine".split()
+
+
+def test_a_folded_run_can_be_replayed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that had to begin anew, and though a replay does not know what came after the end."""
+    monkeypatch.chdir(tmp_path)
+    ran = CliRunner().invoke(main, [*ARGS, "--faults", "table", "--mtbf-minutes", "0.7", "--fold"])
+    found = json.loads(ran.stdout)
+    assert ran.exit_code == 0 and found["folded"]["window"] > 2, ran.output
+    assert "from the beginning again" in ran.stderr
+    again = CliRunner().invoke(main, ["replay", "mine"])
+    assert (again.exit_code, again.stdout) == (0, f"same trace: {found['trace_hash']}\n"), again.output
+
+
+def test_tensors_cannot_be_folded() -> None:
+    ran = CliRunner().invoke(main, ["emulate", "--fold", "--fidelity", "tensor"])
+    assert ran.exit_code == 2 and "fold is for fidelity fingerprint" in ran.output
