@@ -88,8 +88,7 @@ class Process:
 
     leads: what it does is what its replica does: at position 0, and not taken for dead
     mates: the processes of its life of the replica, by position
-    sent:  messages sent, for the report
-    weight: for how many positions it is run (``folding.py``)
+    sent:  messages sent, for the report; weight: for how many positions (``folding.py``)
     """
 
     __slots__ = (
@@ -103,7 +102,6 @@ class Process:
         self.alive, self.stuck, self.stall = True, False, False
         self.leads = address[1] == 0
         self.mates: dict[Position, Process] = {}
-        self.weight = 1
         self.unsent: dict[Address, deque[m.Message]] = {}  # to mates, over links that fail
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
@@ -116,7 +114,7 @@ class Process:
         self.reported: dict[Replica, float] = {}  # link failures that are on their way to the protocol
         self.source = ""  # where the staged state comes from
         self.host_free = 0.0
-        self.sent = 0
+        self.sent, self.weight = 0, 1
         self.handler = self.handle
         self.chunk_handler = self.on_chunk
 
@@ -199,9 +197,8 @@ class Process:
             return
         entry, self.pending = self.pending, None
         assert entry is not None, "a device finished what it was not told to do"
-        if entry:  # else the log has it already (``reseat.py``)
-            entry[1] = now
-            self.job.log(entry)
+        entry[1] = now
+        self.job.log(entry)
         self.handle(event, now)
 
     # -- pause and resume ------------------------------------------------------------------------
@@ -302,12 +299,7 @@ class Process:
             arrival = job.network.arrival(self.address, to, CONTROL_BYTES, now)
             if arrival == math.inf:
                 break
-            message = waiting.popleft()
-            if job.folds is not None:
-                job.folds.deliver(self, to, message, arrival)
-            else:
-                self.sent += 1
-                job.kernel.at(arrival, self.mates[to[1]].handler, e.Received(self.address, message))
+            job.reach(self, to, waiting.popleft(), arrival)
             since = now
         if not waiting or not self.alive:
             del self.unsent[to]

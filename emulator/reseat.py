@@ -115,9 +115,9 @@ def _double(job: Emulation, model: Process, position: Position) -> Process:
     device = copy.copy(model.device)
     device.become(position, state_of(position, model.device.state))
     process = Process(job, twin(model.rank, position), device, address)
-    process.mates, process.pending = model.mates, []  # what it becomes is in the log already
+    process.mates = model.mates
     process.host_free, process.source = model.host_free, model.source
     process.reported = dict(model.reported)
     round = next(iter(process.rank.member.shares))
-    job.kernel.at(device.compute.free, process.on_changed, e.Applied(round))
+    job.kernel.at(device.compute.free, process.handler, e.Applied(round))  # the log has it already
     return process
