@@ -57,8 +57,8 @@ class FakerCorpus:
         return self._digests(tuple(ranges))
 
     def name(self, ranges: Sequence[SampleRange]) -> int:
-        """64 bits that are equal exactly when ``digest`` is, without writing a document: each is a function of
-        (seed, stream, index)."""
+        """64 bits that are equal exactly when ``digest`` is, without writing a document: each document is a
+        function of (seed, stream, index)."""
         spelt = "/".join(f"{r.stream}:{r.start}+{r.count}" for r in ranges)
         digest = hashlib.blake2b(f"{self._seed}/{spelt}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little")

@@ -280,7 +280,7 @@ class Emulation:
     def _read(self, ranges: tuple[SampleRange, ...]) -> Corpus:
         """Samples are read once for all ranks of a replica."""
         corpus = self._corpus
-        # States of a folded run are made up, so its samples need no more than a name; writing them costs a tenth.
+        # States of a folded run are made up, so its samples need no more than a name.
         named = self.folds is not None and isinstance(corpus, FakerCorpus)
         digest = corpus.name(ranges) if named else corpus.digest(ranges)  # type: ignore[union-attr]
         return Corpus(digest, lambda: self._tokens(ranges))

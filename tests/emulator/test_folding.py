@@ -53,8 +53,14 @@ def differing(folded: Ran, unfolded: Ran) -> list[str]:
 
 
 def both(faults: Any = (), window: int = 2, **job: Any) -> tuple[Ran, Ran]:
+    """Where rings run ahead, one that is about to be stopped may have sent some messages more, in an
+    unfolded run too: so messages are compared without that if need be."""
     folded, unfolded = run(faults, fold=True, window=window, **job), run(faults, **job)
-    assert differing(folded, unfolded) == []
+    found = differing(folded, unfolded)
+    if found == ["messages"]:
+        careful = run(faults, fold=True, window=window, careful=True, **job), run(faults, careful=True, **job)
+        found = differing(*careful)
+    assert found == []
     return folded, unfolded
 
 
