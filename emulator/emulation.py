@@ -44,6 +44,7 @@ LOOKS_PER_SECOND = 4.0  # at the progress, wall time
 APPLY_S = 0.2
 STORAGE_S = 20.0  # a shard to or from checkpoint storage
 HOST_BPS = 12.5e9  # of the host network that ranges of a fetch travel over: 100 Gb/s
+FOLDED_EVERY = 4  # steps between two looks at what a run that folds uses
 FIRST_WARM_UP_S = 1.0  # a run begins with processes that are warm
 PHASES = {"begin": Phase.PLAN, "voted": Phase.COMMIT, "fetching": Phase.FETCH, "prepared": Phase.JOIN}
 
@@ -373,6 +374,8 @@ class Emulation:
         self._spans.end(replica, "quorum", now)
         self._spans.end(replica, "commit", now)
         every = max(1, self.config.ranks_per_replica // 64)
+        if self.folds is not None:  # few are run: looking at them costs little
+            every = min(every, FOLDED_EVERY)
         if self.processes[replica, 0].rank.member.step % every == 0:
             self._log_resources(replica, now)
 

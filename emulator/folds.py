@@ -2,7 +2,7 @@
 
 Faults are known before they happen. The positions that the next few of them touch (the *window*) are run for
 themselves, and whatever stands in another relation to them in the tree than the rest, too: the run is
-*unfolded* there before a fault can make a difference. When half of a window has happened and the job has
+*unfolded* there before a fault can make a difference. When one of them has happened and the job has
 recovered, the positions are seated anew (``reseat.py``). Where faults come too densely for that, one will
 strike a position that is folded: then the run begins again from the start with twice the window.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .emulation import Emulation
     from .process import Process
 
-WINDOW = 2  # faults that are unfolded ahead
+WINDOW = 3  # faults that are unfolded ahead
 LOOK_AFTER_S = 0.1  # from a commit: in the middle of the update, which takes twice as long
 
 
@@ -132,8 +132,7 @@ class Folds:
     def _due(self, round: Round) -> bool:
         if self._repeated is not None:
             return round in self._repeated
-        left = len(self._planned)
-        return left < self._ahead and 2 * left <= self._ahead
+        return len(self._planned) < self._ahead
 
     def _look(self, round: Round, now: float) -> None:
         job = self._job
