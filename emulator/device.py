@@ -13,6 +13,7 @@ section "content".
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Sequence
 from operator import mul
@@ -339,6 +340,19 @@ class FingerprintDevice:
         for index in range(self.shared.ranges):
             self.stage(lineage, index, self._cut(state, index))
         return self._copied(now, self.shared.memory.state)
+
+    def become(self, position: Position, state: State) -> None:
+        """After ``copy.copy`` of a device that holds a state and nothing else: be one at ``position``."""
+        self.position, self.state = position, state
+        self.hbm, self.host = copy.copy(self.hbm), copy.copy(self.host)
+        self.compute, self.ftar = copy.copy(self.compute), copy.copy(self.ftar)
+        self.copy = copy.copy(self.copy)
+        self._rounds, self._frozen, self._staged = {}, {}, {}
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether gradients, or a buffer that was applied, are still kept here."""
+        return self._grads is not None or self._served is not None
 
     def unstage(self, lineage: Lineage) -> None:
         if self._staged.pop(lineage, None) is not None:

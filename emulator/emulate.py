@@ -62,6 +62,7 @@ DETAILS = (
     Option("step_seconds", float, "Virtual seconds of forward and backward."),
     Option("jitter", float, "Share by which a replica's step varies."),
     Option("fan_out", int, "Children of a rank in the tree of its replica."),
+    Option("fold", bool, "Run positions that behave alike once, and count them (fingerprint only)."),
     Option("hbm_gib", float, "GiB of memory of a mock GPU."),
     Option("max_virtual_hours", float, "Safety stop.", "far beyond what --steps need"),
     Option("corpus", str, "Text file to train on; may be given again.", "documents made by faker"),
@@ -77,6 +78,11 @@ def _options(function: F) -> F:
     for option in reversed(JOB + DETAILS):
         default = option.default or str(getattr(_DEFAULTS, option.name))
         many = option.name in MANY
+        if option.type is bool:
+            function = click.option(f"--{option.name}", is_flag=True, default=None, help=option.help)(
+                function
+            )
+            continue
         function = click.option(
             f"--{option.name.replace('_', '-')}" if option.name != "locales" else "--locale",
             option.name,
@@ -109,6 +115,7 @@ def emulate(config: Path | None, run_dir: Path | None, as_json: bool, quiet: boo
       fthsdp emulate --faults table --steps 2000 --mtbf-minutes 5
       fthsdp emulate --faults my-schedule.json --gradient-retention none
       fthsdp emulate --replicas 12 --ranks-per-replica 8192 --steps 3 --json
+      fthsdp emulate --replicas 12 --ranks-per-replica 8192 --steps 4320 --faults table --fold
       fthsdp emulate --config job.toml --run-dir runs/mine
 
     \b

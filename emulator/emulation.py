@@ -7,24 +7,28 @@ depends on the order in which ranks of one instant happen to run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from faultinject import Agenda, AnyFault, Phase, Schedule
 from ftruntime.data import TextFileCorpus
 from ftruntime.protocol import effects as f
+from ftruntime.protocol import events as e
+from ftruntime.protocol import messages as m
 from ftruntime.protocol.head import Head
 from ftruntime.protocol.ids import Address, Position, Replica
 from ftruntime.protocol.ledger import SampleRange
 from ftruntime.protocol.plan import lineage_root
 from ftruntime.seams import Corpus
 
+from .ahead import Drawn
 from .alike import Alike
 from .compute import ComputeConfig, ComputeModel
 from .corpus import LOCALES, FakerCorpus
 from .device import FingerprintDevice, Shared
 from .eventlog import EventLog
+from .folds import Folds
 from .hardware import MemoryConfig
 from .inject import Injector
 from .kernel import Kernel, settled_heap
@@ -43,6 +47,7 @@ LOOKS_PER_SECOND = 4.0  # at the progress, wall time
 APPLY_S = 0.2
 STORAGE_S = 20.0  # a shard to or from checkpoint storage
 HOST_BPS = 12.5e9  # of the host network that ranges of a fetch travel over: 100 Gb/s
+FOLDED_EVERY = 4  # steps between two looks at what a run that folds uses
 FIRST_WARM_UP_S = 1.0  # a run begins with processes that are warm
 PHASES = {"begin": Phase.PLAN, "voted": Phase.COMMIT, "fetching": Phase.FETCH, "prepared": Phase.JOIN}
 
@@ -83,10 +88,12 @@ class Emulation:
         self._shared = _shared(settings, self._compute)
         self.pooled = True  # tensor fidelity: a replica's ranks compute together; False in tests
         self._pool: Pool | None = None
+        self.positions: Sequence[Position] = range(self.config.ranks_per_replica)  # that are run
+        self.zombies: list[Process] = []  # leaders that were taken for dead
         self._root = lineage_root(self.config.job, self.config.initial_digest)
         self._corpus = _corpus(settings, self.config.stream_count)
         self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
-        self._storage: dict[str, dict[Position, tuple[Any, int]]] = {}
+        self.storage: dict[str, dict[Position, tuple[Any, int]]] = {}
         self._recorded: frozenset[str] = frozenset()
         self._newest = (0, 0)  # (epoch, version) of the newest head that was seen
         self._productive = 0.0
@@ -95,6 +102,10 @@ class Emulation:
         self._injector = Injector(self)
         self._agenda = Agenda(faults if isinstance(faults, Schedule) else Schedule())
         self._faults = faults
+        self.folds: Folds | None = None
+        if settings.fold:
+            self._faults = faults if isinstance(faults, Schedule | Drawn) else Drawn(faults)
+            self.folds = Folds(self, self._faults)
 
     # -- progress ----------------------------------------------------------------------------------
 
@@ -105,7 +116,7 @@ class Emulation:
 
     @property
     def messages(self) -> int:
-        return self.messages_of_the_dead + sum(p.sent for p in self.processes.values())
+        return self.messages_of_the_dead + sum(p.sent * p.weight for p in self.processes.values())
 
     @property
     def faults_injected(self) -> list[AnyFault]:
@@ -124,6 +135,8 @@ class Emulation:
 
     def run(self, on_progress: Callable[[Emulation], None] | None = None) -> None:
         """Run until the last step is committed, or the safety stop. Writes ``end`` in any case."""
+        if self.folds is not None:
+            self.folds.begin()
         self.log(["meta", 0.0, self._meta()])
         self._plan_faults()
         self.launcher.start_all(0.0)
@@ -204,6 +217,7 @@ class Emulation:
             "consensus_faults": isinstance(self._faults, Schedule)
             and any(type(fault).__name__.startswith("Store") for fault in self._faults.faults),
             "store_epoch": 1,
+            **({} if self.folds is None else self.folds.meta()),
         }
 
     # -- faults ------------------------------------------------------------------------------------
@@ -234,6 +248,14 @@ class Emulation:
 
     # -- what processes ask ------------------------------------------------------------------------
 
+    def reach(self, process: Process, to: Address, message: m.Message, arrival: float) -> None:
+        """What ``process`` tells a rank of its replica arrives."""
+        if self.folds is not None:
+            self.folds.deliver(process, to, message, arrival)
+            return
+        process.sent += 1
+        self.kernel.at(arrival, process.mates[to[1]].handler, e.Received(process.address, message))
+
     def make_device(self, replica: Replica, position: Position) -> FingerprintDevice:
         """A fresh device for a fresh process."""
         if self.settings.fidelity == "tensor":
@@ -253,6 +275,19 @@ class Emulation:
         team = self._pool.team(replica, fresh=position == 0)
         return PooledDevice(team, replica, position, self._shared, self._root)
 
+    def running_replicas(self) -> list[Replica]:
+        """Replicas that have processes."""
+        return [replica for replica in range(self.config.replicas) if (replica, 0) in self.processes]
+
+    @property
+    def folded(self) -> dict[str, Any] | None:
+        """What the summary says of folding; None for a run in which every position is run."""
+        return None if self.folds is None else self.folds.report()
+
+    @property
+    def injector(self) -> Injector:
+        return self._injector
+
     def life_of(self, replica: Replica) -> int:
         """The last life of ``replica`` that has registered; 0 if none has."""
         head = self.store.head
@@ -263,7 +298,11 @@ class Emulation:
 
     def _read(self, ranges: tuple[SampleRange, ...]) -> Corpus:
         """Samples are read once for all ranks of a replica."""
-        return Corpus(self._corpus.digest(ranges), lambda: self._tokens(ranges))
+        corpus = self._corpus
+        # States of a folded run are made up, so its samples need no more than a name.
+        named = self.folds is not None and isinstance(corpus, FakerCorpus)
+        digest = corpus.name(ranges) if named else corpus.digest(ranges)  # type: ignore[union-attr]
+        return Corpus(digest, lambda: self._tokens(ranges))
 
     def _tokens(self, ranges: tuple[SampleRange, ...]) -> bytes:
         return b"".join(
@@ -273,13 +312,13 @@ class Emulation:
         )
 
     def save(self, name: str, position: Position, device: FingerprintDevice) -> None:
-        self._storage.setdefault(name, {})[position] = (device.snapshot(), device.digest())
+        self.storage.setdefault(name, {})[position] = (device.snapshot(), device.digest())
 
     def stored_state(self, name: str, position: Position, device: FingerprintDevice) -> Any:
         """The shard of a checkpoint, or of the initial state; None where there is none."""
         if name == "initial":
             return device.initial_state()
-        shard = self._storage.get(name, {}).get(position)
+        shard = self.storage.get(name, {}).get(position)
         return None if shard is None else shard[0]
 
     # -- what processes and the store say ----------------------------------------------------------
@@ -299,6 +338,8 @@ class Emulation:
                 self.steps_committed += 1
                 share = len(head.end.contributors) / self.config.replicas
                 self._productive += share * (self.settings.step_seconds + APPLY_S)
+                if self.folds is not None:
+                    self.folds.committed(closed["round"])
             if self._done():
                 self.kernel.stop()
 
@@ -320,7 +361,7 @@ class Emulation:
     def _log_start(self, leader: Process, now: float) -> None:
         replica, life = leader.address[0], leader.member.incarnation
         self.log(["start", now, replica, life, "first" if life == 1 else "restarted"])
-        for position, process in enumerate(leader.mates):
+        for position, process in leader.mates.items():
             device = process.device
             self.log(["initial", now, replica, life, position, device.step, device.lineage, device.digest()])
 
@@ -351,6 +392,8 @@ class Emulation:
         self._spans.end(replica, "quorum", now)
         self._spans.end(replica, "commit", now)
         every = max(1, self.config.ranks_per_replica // 64)
+        if self.folds is not None:  # few are run: looking at them costs little
+            every = min(every, FOLDED_EVERY)
         if self.processes[replica, 0].rank.member.step % every == 0:
             self._log_resources(replica, now)
 
@@ -396,12 +439,12 @@ class Emulation:
         self._newest = head.known
         for checkpoint in head.checkpoints:
             if checkpoint.name not in self._recorded:
-                shards = self._storage[checkpoint.name]
-                digests = [shards[position][1] for position in sorted(shards)]
+                shards = self.storage[checkpoint.name]
+                digests = [shards[position][1] for position in self.positions]
                 self.log(["checkpoint", now, checkpoint.name, checkpoint.step, checkpoint.lineage, digests])
         self._recorded = frozenset(c.name for c in head.checkpoints)
-        for name in [n for n in self._storage if n not in self._recorded and self._older(n, head)]:
-            del self._storage[name]
+        for name in [n for n in self.storage if n not in self._recorded and self._older(n, head)]:
+            del self.storage[name]
 
     def _older(self, name: str, head: Head) -> bool:
         """Storage keeps what is on record, and what may still come on record."""
@@ -413,12 +456,12 @@ class Emulation:
         if process is None or process.member.incarnation == 0 or not process.alive:
             return
         total: dict[str, int] = {"rings": 0, "shares": 0}
-        for position in range(self.config.ranks_per_replica):
+        for position in self.positions:
             rank = self.processes[replica, position]
             for name, count in rank.device.resources().items():
-                total[name] = total.get(name, 0) + count
-            total["rings"] += len(rank.rings)
-            total["shares"] += len(rank.rank.member.shares)
+                total[name] = total.get(name, 0) + count * rank.weight
+            total["rings"] += len(rank.rings) * rank.weight
+            total["shares"] += len(rank.rank.member.shares) * rank.weight
         self.log(["resources", now, replica, process.member.incarnation, total])
 
 

@@ -16,6 +16,7 @@ from conformance.checker import Checker, InvariantResult, LogReader, Result
 from faultinject import ScheduleError
 
 from .eventlog import EventLog, LogError
+from .folds import Widen
 from .memory import OutOfMemory
 from .perfetto import TraceWriter
 from .progress import Progress
@@ -71,13 +72,29 @@ def make_emulation(settings: RunSettings, faults: Faults, log: EventLog, on_span
 
 
 def run(settings: RunSettings, faults: Faults, folder: RunDir, progress: Progress) -> Outcome:
-    """Run, check, write. Raises RunError or ConfigError for what the user can mend, OSError of the disk."""
+    """Run, check, write. Raises RunError or ConfigError for what the user can mend, OSError of the disk.
+
+    A run that folds begins anew, with more faults known ahead, when one struck a rank that was folded.
+    """
+    began, window = time.perf_counter(), 0
+    while True:
+        try:
+            return _run(settings, faults, folder, progress, window, began)
+        except Widen as wider:
+            progress.widening(wider.window)
+            faults, window = wider.faults, wider.window
+
+
+def _run(
+    settings: RunSettings, faults: Faults, folder: RunDir, progress: Progress, window: int, began: float
+) -> Outcome:
     emulation = None
     try:
         with TraceWriter(folder.path / TRACE, settings.replicas) as trace:
-            began = time.perf_counter()
             log = EventLog(folder.path / EVENTS)
             emulation = build(settings, faults, log, trace.span, progress)
+            if window:
+                emulation.folds.window = window
             interrupted, error = drive(emulation, log, progress)
             wall = time.perf_counter() - began
             not_kept = _keep_faults(settings, folder, emulation)
@@ -117,7 +134,8 @@ def build(
 
 
 def drive(emulation: Any, log: EventLog, progress: Progress) -> tuple[bool, str]:
-    """Run the emulation to its end and close ``log``. Raises RunError when the log cannot be written.
+    """Run the emulation to its end and close ``log``. Raises RunError when the log cannot be written, Widen
+    when a run that folds must begin anew.
 
     Returns (interrupted, traceback of a failure of the emulation itself or "").
     """
@@ -127,7 +145,7 @@ def drive(emulation: Any, log: EventLog, progress: Progress) -> tuple[bool, str]
             emulation.run(progress.update)
         except KeyboardInterrupt:
             interrupted = True
-        except LogError:
+        except (LogError, Widen):
             raise
         except Exception:
             error = traceback.format_exc()

@@ -24,16 +24,20 @@ class Injector:
     """Carries faults out and notes them.
 
     happened:    every fault that took effect, as the schedule has it
+    lasting:     those that have not ended yet
     last_ended:  when the last of them had ended, seconds
     """
 
     def __init__(self, job: Emulation) -> None:
         self._job = job
         self.happened: list[v.AnyFault] = []
+        self.lasting: list[v.AnyFault] = []
         self.last_ended = 0.0
 
     def inject(self, fault: v.AnyFault, now: float) -> None:
         """``fault`` takes effect now."""
+        if self._job.folds is not None:
+            self._job.folds.happens(fault)
         self.happened.append(fault)
         self._job.log(["fault", now, self._entry(fault)])
         ends = now + getattr(fault, "duration", 0.0)
@@ -46,9 +50,11 @@ class Injector:
 
     def _later(self, seconds: float, act: Callable[[float], object], fault: v.AnyFault) -> None:
         """When the fault ends: undo it and say so."""
+        self.lasting.append(fault)
 
         def heal(_: object, now: float) -> None:
             act(now)
+            self.lasting.remove(fault)
             self._job.log(["heal", now, self._entry(fault)])
 
         self._job.kernel.at(self._job.kernel.now + seconds, heal, None)

@@ -10,7 +10,7 @@ import faultinject
 from ftruntime.protocol import events as e
 from ftruntime.protocol import store as s
 from ftruntime.protocol.head import Status
-from ftruntime.protocol.ids import MemberId, Replica
+from ftruntime.protocol.ids import MemberId, Position, Replica
 from ftruntime.protocol.rank import Rank
 
 from .process import Process
@@ -62,14 +62,15 @@ class Launcher:
         self.lives[replica] += 1
         self.states[replica] = "catching up"
         self._started[replica] = now
-        mates: list[Process] = []
-        for position in range(config.ranks_per_replica):
+        mates: dict[Position, Process] = {}
+        for position in job.positions:
             address = (replica, position)
             rank = Rank(config, replica, position, f"{replica}/{life}", life)
             process = Process(job, rank, job.make_device(replica, position), address)
             process.mates = mates
-            mates.append(process)
-            job.processes[address] = process
+            if job.folds is not None:
+                job.folds.seat(process)
+            mates[position] = job.processes[address] = process
         leader = mates[0]
         job.store.watch(replica, leader.watched)
         leader.handle(e.Started(), now)
@@ -138,7 +139,7 @@ class Launcher:
             return
         current = self._job.processes.get(process.address) is process
         if not current:  # a zombie: the processes of one life end together
-            for mate in process.mates:
+            for mate in process.mates.values():
                 self._kill(mate, now)
                 self._ended.append(mate)
             self._log_exit(process.member, reason, False, now)
@@ -151,7 +152,7 @@ class Launcher:
         """End what is left of the replica, expire its lease at once, and start it again."""
         job = self._job
         member = job.processes[replica, 0].member
-        for position in range(job.config.ranks_per_replica):
+        for position in job.positions:
             process = job.processes.pop((replica, position))
             self._kill(process, now)
             self._ended.append(process)
@@ -180,7 +181,7 @@ class Launcher:
             return
         process.die()
         job, (replica, position) = self._job, process.address
-        job.messages_of_the_dead += process.sent
+        job.messages_of_the_dead += process.sent * process.weight
         life = process.member.incarnation
         for other in range(job.config.replicas):
             peer = job.processes.get((other, position))
@@ -191,11 +192,9 @@ class Launcher:
 
     def detach(self, replica: Replica) -> list[Process]:
         """Take the processes for dead without ending them: they may come back as zombies."""
-        processes = [
-            self._job.processes.pop((replica, position))
-            for position in range(self._job.config.ranks_per_replica)
-        ]
+        processes = [self._job.processes.pop((replica, position)) for position in self._job.positions]
         processes[0].leads = False
+        self._job.zombies.append(processes[0])
         self._job.down(replica, self._job.kernel.now)
         self._restart_later(replica, self._job.kernel.now)
         return processes

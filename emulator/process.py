@@ -18,7 +18,7 @@ from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
 from ftruntime.protocol.errors import ErrorClass, ErrorReport
 from ftruntime.protocol.geometry import Geometry, geometry
-from ftruntime.protocol.ids import Address, MemberId, Replica, Round
+from ftruntime.protocol.ids import Address, MemberId, Position, Replica, Round
 from ftruntime.protocol.plan import Plan
 from ftruntime.protocol.rank import Rank
 from ftruntime.protocol.task import Part, Task
@@ -38,20 +38,20 @@ class Process:
 
     leads: what it does is what its replica does: at position 0, and not taken for dead
     mates: the processes of its life of the replica, by position
-    sent:  messages sent, for the report
+    sent:  messages sent, for the report; weight: for how many positions (``folding.py``)
     """
 
     __slots__ = (
         "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler",
         "hear_chunk", "host_free", "job", "lane", "leads", "mates", "pending", "rank", "reported",
-        "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent",
+        "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent", "weight",
     )  # fmt: skip
 
     def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
         self.job, self.rank, self.device, self.address = job, rank, device, address
         self.alive, self.stuck, self.stall = True, False, False
         self.leads = address[1] == 0
-        self.mates: list[Process] = []
+        self.mates: dict[Position, Process] = {}
         self.unsent: dict[Address, deque[m.Message]] = {}  # to mates, over links that fail
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
@@ -64,7 +64,7 @@ class Process:
         self.reported: dict[Replica, float] = {}  # link failures that are on their way to the protocol
         self.source = ""  # where the staged state comes from
         self.host_free = 0.0
-        self.sent = 0
+        self.sent, self.weight = 0, 1
         self.handler = self.handle
         self.chunk_handler = self.on_chunk
 
@@ -228,6 +228,8 @@ class Process:
         to, message = effect.to, effect.message
         if to[0] == self.address[0] and (self.unsent or self.job.network.touched(self.address)):
             self._tell_mate(to, message, now)
+        elif to[0] == self.address[0] and self.job.folds is not None:
+            self.job.folds.tell(self, to, message, now)
         else:
             self._transmit(to, message, CONTROL_BYTES, now, Process.handle)
 
@@ -247,8 +249,7 @@ class Process:
             arrival = job.network.arrival(self.address, to, CONTROL_BYTES, now)
             if arrival == math.inf:
                 break
-            self.sent += 1
-            job.kernel.at(arrival, self.mates[to[1]].handler, e.Received(self.address, waiting.popleft()))
+            job.reach(self, to, waiting.popleft(), arrival)
             since = now
         if not waiting or not self.alive:
             del self.unsent[to]

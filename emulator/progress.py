@@ -47,6 +47,9 @@ class Progress:
     def update(self, run: Running) -> None:
         """The emulation stands here. Called a few times a second."""
 
+    def widening(self, window: int) -> None:
+        """A run that folds begins again, with ``window`` faults known ahead."""
+
     def checking(self, done: int, total: int) -> None:
         """The checker has read ``done`` of ``total`` entries."""
 
@@ -63,6 +66,9 @@ class Lines(Progress):
 
     def building(self, ranks: int) -> None:
         self._tell(f"building {ranks:,} ranks")
+
+    def widening(self, window: int) -> None:
+        self._tell(_again(window))
 
     def update(self, run: Running) -> None:
         if self._due():
@@ -101,6 +107,9 @@ class Live(Progress):
     def building(self, ranks: int) -> None:
         self._live.update(_table({"building": f"{ranks:,} ranks"}), refresh=True)
 
+    def widening(self, window: int) -> None:
+        self._live.console.print(_again(window))
+
     def update(self, run: Running) -> None:
         self._live.update(_table(fields(run, self._steps, time.monotonic() - self._began)), refresh=True)
 
@@ -110,6 +119,10 @@ class Live(Progress):
 
     def stop(self) -> None:
         self._live.stop()
+
+
+def _again(window: int) -> str:
+    return f"a fault struck a folded rank: from the beginning again, with {window} faults unfolded ahead"
 
 
 def progress(steps: int, quiet: bool = False, stream: TextIO | None = None) -> Progress:

@@ -27,6 +27,12 @@ from .summary import release, track
 Sums = dict[str, list[Any]]  # replica or "job" -> [entries, sum of their hashes in hex]
 
 
+class Folded(msgspec.Struct):
+    """Of a run that folded: (round, positions unfolded on purpose) of each seating."""
+
+    seats: list[tuple[int, list[int]]]
+
+
 class Recorded(msgspec.Struct):
     """What a summary has that a replay needs."""
 
@@ -35,6 +41,7 @@ class Recorded(msgspec.Struct):
     interrupted: bool = False
     error: str = ""
     version: str = ""
+    folded: Folded | None = None
 
 
 class Compared(msgspec.Struct):
@@ -83,6 +90,8 @@ def _again(folder: RunDir, quiet: bool) -> Compared | None:
         log = EventLog(path)
         with progress(settings.steps, quiet) as told:
             emulation = build(settings, faults, log, None, told)
+            if recorded.folded is not None and settings.fold:
+                emulation.folds.repeat(recorded.folded.seats)
             interrupted, error = drive(emulation, log, told)
         if interrupted:
             return None

@@ -49,6 +49,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     corpus:             text files; none: documents made by faker in ``locales`` (none: several)
     max_virtual_hours:  safety stop; None: far beyond what ``steps`` need
     hbm_gib:            memory of a mock GPU
+    fold:               run positions that behave alike once, and count them (fingerprint only)
     overrides:          any other key of JobConfig, nested as there; they win over the fields above
     """
 
@@ -78,6 +79,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_virtual_hours: float | None = None
     fan_out: int = 32
     hbm_gib: float = 80.0
+    fold: bool = False
     overrides: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -188,6 +190,8 @@ def _complaints(s: RunSettings) -> Iterator[str]:
         value = getattr(s, name)
         if value is not None and not 0 < value < math.inf:
             yield f"{name} is {value:g}: it must be a number above 0"
+    if s.fold and s.fidelity != "fingerprint":
+        yield f"fold is for fidelity fingerprint: with {s.fidelity} every rank has numbers of its own"
     if not 0 <= s.jitter < 1:
         yield f"jitter is {s.jitter:g}: it is a share, 0 or more and below 1"
     if s.locales:
@@ -211,6 +215,8 @@ def _check_mtbf(settings: RunSettings) -> None:
 
 
 def _check_memory(settings: RunSettings, available: int) -> None:
+    if settings.fold:
+        return  # what is run is a small part of the ranks
     needed = settings.ranks * MEMORY_PER_RANK * MEMORY_FACTOR[settings.fidelity]
     if needed > available:
         raise ConfigError(

@@ -30,6 +30,7 @@ class Counts(Protocol):
     rounds: int
     messages: int
     faults_injected: Sequence[AnyFault]
+    folded: dict[str, Any] | None
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -53,6 +54,9 @@ def summary(
     faults_injected:         how many faults took effect; ``faults_by_kind`` and ``causes`` split them up
     causes:                  all rows of the table of causes when faults are drawn from it, else those seen
     mtbf_seconds:            what they were drawn with
+    folded:                  null, or of a run that folds: "positions" run at the end of each replica's
+                             ranks_per_replica, and at most; "refolds": how often others began to be run;
+                             "window": faults unfolded ahead; "seats": what a replay needs
     complete:                whether all the steps that were asked for are committed
     trace_sums:              replica (or "job") -> [log entries, sum of their hashes]: says where runs differ
     """
@@ -80,6 +84,7 @@ def summary(
         "stall_seconds": {phase: round(stalls.lost[phase], 6) for phase in PHASES},
         "rolled_back_steps": stalls.rolled_back,
         "invariants": dict(invariants),
+        "folded": counts.folded,
         "trace_hash": measured.trace_hash,
         "trace_sums": {track(r): [n, f"{total:016x}"] for r, (n, total) in measured.trace_sums.items()},
         "complete": counts.steps_committed >= settings.steps,
@@ -141,10 +146,17 @@ def _run_table(s: Mapping[str, Any]) -> Table:
     table.add_row(
         "lost", f"{sum(lost.values()):,.1f} s: " + ", ".join(f"{k} {v:,.1f}" for k, v in lost.items())
     )
+    if s.get("folded"):
+        table.add_row("positions run", _folded(s["folded"], s["ranks_per_replica"]))
     if s["rolled_back_steps"]:
         table.add_row("steps rolled back", f"{s['rolled_back_steps']:,}")
     table.add_row("trace hash", s["trace_hash"])
     return table
+
+
+def _folded(folded: Mapping[str, Any], ranks: int) -> str:
+    times = folded["refolds"]
+    return f"{folded['most_positions']:,} of {ranks:,} at most, folded anew {times:,} times"
 
 
 def _faults_table(what: str, found: Mapping[str, int]) -> Table:

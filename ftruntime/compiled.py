@@ -23,7 +23,10 @@ LIBRARY = "fthsdp_core"  # one library holds the code of all modules
 _PROTOCOL = (
     "branch donor fetch gather geometry member rank ring ring_flow ring_patience run shard share tap tree"
 )
-_EMULATOR = "alike chunks compute device device_pooled device_tensor kernel memory mixing network process ring_buffers"
+_EMULATOR = (
+    "alike chunks compute device device_pooled device_tensor kernel memory mixing network process"
+    " ring_buffers"
+)
 # What every event passes through. Structs of msgspec stay Python, for mypyc does not hand on the options
 # of a class, such as ``frozen``; an interpreted class cannot inherit from a compiled one.
 CORE = (

@@ -9,6 +9,8 @@ steps" must not forbid that. What it forbids, precisely:
   contribute, every rank has voted for the round, and a rank votes only on the state of that round.
 - Device and history agree: the state that a rank computes on, or applies to, is the last one that
   it reported. All ranks of a life compute one round on one state.
+- Where other positions are run from some time on (``refold``), all ranks of the life hold one state then,
+  and those that were not run before hold the one that the life goes to next.
 - At the end no rank that the run calls healthy is elsewhere than the others of its life.
 """
 
@@ -77,6 +79,22 @@ class Atomicity(Invariant):
             self.fail(message, e, members=(life.key,))
         elif len(life.walk) == MAX_SPREAD:
             self.fail(f"{life} has a rank that is {MAX_SPREAD} states behind", e, members=(life.key,))
+
+    def on_refold(self, e: Entry) -> None:
+        for replica, incarnation, step, lineage, fresh in e[4]:
+            life = self.world.life(replica, incarnation)
+            self.checked += 1
+            if life is None or life.level is None:
+                self.fail(f"{replica}.{incarnation} has ranks that differ when others begin to be run", e)
+                continue
+            life.reseat(e[2])
+            for position, _ in fresh:
+                self._stands(e, life, position, (step, lineage))
+
+    def _stands(self, e: Entry, life: Life, position: int, state: State) -> None:
+        self.checked += 1
+        if life.move(position, state) is not None:
+            self.fail(f"{life} rank {position} begins to be run at another state", e, members=(life.key,))
 
     def on_end(self, e: Entry) -> None:
         for replica, incarnation, *_, healthy in e[2]:

@@ -22,7 +22,10 @@ class BadEntry(ValueError):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """What the run was asked to do, as its first entry says. Times in seconds."""
+    """What the run was asked to do, as its first entry says. Times in seconds.
+
+    positions, counts: of a run that folds: the positions that are run, and how many each stands for
+    """
 
     replicas: int
     ranks_per_replica: int
@@ -44,6 +47,8 @@ class Config(msgspec.Struct, frozen=True):
     catch_up: str = "tap"
     consensus_faults: bool = False
     store_epoch: int = 0
+    positions: list[int] | None = None
+    counts: list[int] | None = None
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -229,13 +234,22 @@ class End(_Entry, frozen=True, array_like=True, tag="end", forbid_unknown_fields
     reason: str
 
 
+class Refold(_Entry, frozen=True, array_like=True, tag="refold", forbid_unknown_fields=True):
+    """From here on other positions are run. ``states`` has a row for each replica that runs: (replica,
+    incarnation, step, lineage, [(position, digest) of each position that was not run before])."""
+
+    positions: list[int]
+    counts: list[int]
+    states: list[tuple[int, int, int, str, list[tuple[int, int]]]]
+
+
 class LastFault(_Entry, frozen=True, array_like=True, tag="last_fault", forbid_unknown_fields=True):
     pass
 
 
 AnyEntry = (
     Meta | Start | Crash | Exit | Fault | Heal | Head | Register | Fenced | Computed | Reused | Applied
-    | Dropped | Installed | Initial | Checkpoint | Resources | End | LastFault
+    | Dropped | Installed | Initial | Checkpoint | Resources | Refold | End | LastFault
 )  # fmt: skip
 
 TYPES: dict[str, type[_Entry]] = {str(t.__struct_config__.tag): t for t in AnyEntry.__args__}

@@ -59,11 +59,17 @@ class Equality(Invariant):
     def on_initial(self, e: Entry, life: Life) -> None:
         self._same(e, e[4], e[6], e[7])
 
+    def on_refold(self, e: Entry) -> None:
+        for *_, lineage, fresh in e[4]:
+            for position, digest in fresh:
+                self._same(e, position, lineage, digest)
+
     def on_checkpoint(self, e: Entry) -> None:
-        if len(e[5]) != self._width:
-            self.fail(f"checkpoint {e[2]} has {len(e[5])} shards, not {self._width}", e)
+        positions = self.world.positions
+        if len(e[5]) != len(positions):
+            self.fail(f"checkpoint {e[2]} has {len(e[5])} shards, not {len(positions)}", e)
             return
-        for position, digest in enumerate(e[5]):
+        for position, digest in zip(positions, e[5], strict=True):
             self._same(e, position, e[4], digest)
         self._pinned[e[4]] = self._tables.pop(e[4], []) or self._pinned[e[4]]
         while len(self._pinned) > PINNED + 1:

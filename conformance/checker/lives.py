@@ -8,6 +8,7 @@ ranks have passed is forgotten: memory is a few words a rank, whatever the numbe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .entries import Member
@@ -22,6 +23,7 @@ MAX_SPREAD = 4096  # states that the last rank of a life may be behind the first
 class Life:
     """(replica, incarnation), and where its ranks are.
 
+    positions: of the ranks that are run; ``width`` of them
     at_top:    how many ranks have reached the newest state of the walk
     decided:   round -> "applied" or "dropped", of recent rounds
     retained:  for each rank the book of the last round that it computed, and the gradients
@@ -29,14 +31,14 @@ class Life:
 
     __slots__ = (
         "at_top", "base", "base_round", "crashed", "decided", "exited", "fenced", "index", "key",
-        "offset", "retained_book", "retained_grads", "since", "strays", "walk", "width",
+        "offset", "positions", "retained_book", "retained_grads", "since", "strays", "walk", "width",
     )  # fmt: skip
 
-    def __init__(self, key: Member, width: int, since: float) -> None:
+    def __init__(self, key: Member, ranks: int, positions: Sequence[int], since: float) -> None:
         self.key = key
-        self.width = width
+        self.positions, self.width = positions, len(positions)
         self.since = since
-        self.index = [-1] * width
+        self.index = [-1] * ranks
         self.walk: list[State] = []
         self.offset = 0
         self.at_top = 0
@@ -44,8 +46,8 @@ class Life:
         self.base_round = -1
         self.base = ""
         self.decided: dict[int, str] = {}
-        self.retained_book: list[Book | None] = [None] * width
-        self.retained_grads: list[Any] = [None] * width
+        self.retained_book: list[Book | None] = [None] * ranks
+        self.retained_grads: list[Any] = [None] * ranks
         self.crashed: float | None = None
         self.exited: float | None = None
         self.fenced: float | None = None
@@ -90,7 +92,16 @@ class Life:
 
     def states(self) -> set[State | None]:
         """Every state that some rank holds."""
-        return {self.state_of(position) for position in range(self.width)}
+        return {self.state_of(position) for position in self.positions}
+
+    def reseat(self, positions: Sequence[int]) -> None:
+        """Other ranks are run from here on. Those that were not are where all of the others are."""
+        top = self.offset + len(self.walk) - 1
+        self.index = [-1] * len(self.index)
+        for position in positions:
+            self.index[position] = top
+        self.positions, self.width = positions, len(positions)
+        self.at_top = self.width
 
     def forget(self) -> None:
         """Free what is kept for each rank: this life is over."""

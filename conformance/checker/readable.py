@@ -104,6 +104,7 @@ _TEXTS: dict[str, Callable[[Entry], str]] = {
     "initial": lambda e: f"{_rank(e)} starts with step {e[5]} {short(e[6])}, state {e[7]}",
     "checkpoint": lambda e: f"checkpoint {e[2]} of step {e[3]} {short(e[4])} is recorded",
     "resources": lambda e: f"{_who(e)} uses {e[4]}",
+    "refold": lambda e: f"{len(e[2])} positions are run from here on: {str(e[2])[:120]}",
     "end": _end,
     "last_fault": lambda e: "the last fault had ended",
 }

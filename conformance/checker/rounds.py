@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .entries import Member
@@ -25,7 +26,8 @@ class Book:
         "outcome", "ranges", "round", "scalars", "step_after", "sums",
     )  # fmt: skip
 
-    def __init__(self, round: int, t: float, plan: dict[str, Any], width: int) -> None:
+    def __init__(self, round: int, t: float, plan: dict[str, Any], ranks: int, run: int) -> None:
+        """``run`` of the ``ranks`` positions are run."""
         self.round = round
         self.opened = t
         self.kind: str = plan["kind"]
@@ -43,15 +45,20 @@ class Book:
         self.lineage_after = ""
         self.by: Member | None = None
         self.scalars: list[float] | None = None
-        self._open_tables(len(self.contributors), width)
+        self._open_tables(len(self.contributors), ranks, run)
 
-    def _open_tables(self, n: int, width: int) -> None:
+    def _open_tables(self, n: int, width: int, run: int) -> None:
         self.done: list[bytearray] | None = [bytearray(width) for _ in range(n)]
-        self.missing = [width] * n
+        self.missing = [run] * n
         self.corpus: list[int | None] = [None] * n
         self.sums: list[Any] | None = [None] * width if n else None
         self.counts = [0] * width if n else []
         self.after: list[int | None] | None = [None] * width if n else None
+
+    def reseat(self, positions: Sequence[int]) -> None:
+        """Other positions are run from here on."""
+        if self.done is not None:
+            self.missing = [sum(not done[position] for position in positions) for done in self.done]
 
     def free_done(self) -> None:
         """The round is decided: who computed it has been checked."""

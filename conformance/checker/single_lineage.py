@@ -115,6 +115,10 @@ class SingleLineage(Invariant):
     def on_initial(self, e: Entry, life: Life) -> None:
         self._state(e, life.key, e[5], e[6])
 
+    def on_refold(self, e: Entry) -> None:
+        for replica, incarnation, step, lineage, _ in e[4]:
+            self._state(e, (replica, incarnation), step, lineage)
+
     def on_checkpoint(self, e: Entry) -> None:
         self.checked += 1
         link = self.world.chain.find(e[4])

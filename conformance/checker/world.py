@@ -6,6 +6,7 @@ that they see what was before; of everything else before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .chain import Chain, Link
@@ -41,7 +42,7 @@ class HeadView:
         self.target = world.chain.find(rollback["to_lineage"]) if rollback else None
         self.opens: Book | None = None
         if plan is not None and not self.recovering:
-            self.opens = Book(self.round, self.t, plan, world.config.ranks_per_replica)
+            self.opens = Book(self.round, self.t, plan, world.config.ranks_per_replica, len(world.positions))
         self.end = (world.chain.end.step, world.chain.end.lineage)
         if closed is not None and self.committed:
             self.end = (closed["step_after"], closed["lineage_after"])
@@ -54,6 +55,7 @@ class World:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.positions: Sequence[int] = config.positions or range(config.ranks_per_replica)  # that are run
         self.chain = Chain(config.lineage_root)
         self.books = Books(config.ranks_per_replica)
         self.open: Book | None = None
@@ -83,7 +85,7 @@ class World:
         if found is None and key not in self.gone:
             if not 0 <= replica < self.config.replicas:
                 raise IndexError(replica)
-            found = Life(key, self.config.ranks_per_replica, self.now)
+            found = Life(key, self.config.ranks_per_replica, self.positions, self.now)
             self.lives[key] = found
         return found
 
@@ -124,6 +126,11 @@ class World:
 
     def on_checkpoint(self, entry: Entry) -> None:
         self.chain.pin(entry[4])
+
+    def on_refold(self, entry: Entry) -> None:
+        self.positions = entry[2]
+        if self.open is not None:
+            self.open.reseat(entry[2])
 
     def on_end(self, entry: Entry) -> None:
         self.ended = True

@@ -35,6 +35,13 @@ class Branch:
         other._calls = {key: call.clone() for key, call in self._calls.items()}
         other.up = list(self.up)
 
+    def hear_only(self, children: tuple[Position, ...]) -> None:
+        """From here on only these ``children`` are told and heard: each answers for others that do the same.
+        For a driver that runs such positions once; not while answers are outstanding."""
+        assert not self._calls, "whose answers are outstanding is not changed"
+        self._children = children
+        self._voters = (self.position, *children)
+
     def _relay(self, message: m.Message, out: list[Effect]) -> None:
         """Pass an order on first, so that no subtree waits for this rank's own work."""
         replica = self.me.replica

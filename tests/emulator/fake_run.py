@@ -26,6 +26,7 @@ class FakeEmulation:
         self.effective_training_time = 0.0
         self.replica_states = ["up"] * settings.replicas
         self.faults_injected = []
+        self.folded = None
         self._told = self._faults(faults)
 
     @staticmethod

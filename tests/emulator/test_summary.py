@@ -28,6 +28,7 @@ def _summary(steps=200, invariants=None, faults="none", mtbf_minutes=None, **mea
         steps_committed=200,
         rounds=207,
         messages=1_234_567,
+        folded=None,
         faults_injected=[
             Crash(rank=(0, 0), at=1.0, cause="HBM3 memory"),
             Crash(rank=(0, 1), at=2.0, cause="HBM3 memory"),

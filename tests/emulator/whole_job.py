@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from conformance.checker import LogReader, Result, check
 from emulator.emulation import Emulation
 from emulator.eventlog import EventLog
-from emulator.settings import RunSettings
+from emulator.folds import Widen
+from emulator.settings import Faults, RunSettings
 from faultinject import AnyFault, Schedule
 
 SMALL = {"replicas": 3, "ranks_per_replica": 2, "steps": 12, "bucket_mib": 4, "chunk_mib": 1, "slots": 4}
@@ -37,20 +38,35 @@ def settings_of(**changes: Any) -> RunSettings:
     return RunSettings(**{**SMALL, "max_virtual_hours": 3.0, **changes}).check()
 
 
-def run(faults: Sequence[AnyFault] = (), careful: bool = False, **changes: Any) -> Ran:
-    """``careful``: no position runs ahead of another."""
-    settings = settings_of(**changes)
+def run(faults: Sequence[AnyFault] | str = (), careful: bool = False, window: int = 0, **changes: Any) -> Ran:
+    """``careful``: no position runs ahead of another. ``window``: of a run that folds, to begin with.
+    ``faults`` may be a word of the settings."""
+    settings = settings_of(**changes, **({"faults": faults} if isinstance(faults, str) else {}))
+    schedule = settings.load_faults() if isinstance(faults, str) else Schedule(faults=tuple(faults))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.log"
+        emulation, log, notes = _carry_out(settings, schedule, path, careful, window)
+        entries = list(LogReader(path))
+    return Ran(emulation, entries, check(entries), log.trace_hash, notes)
+
+
+def _carry_out(settings: RunSettings, faults: Faults, path: Path, careful: bool, window: int) -> Any:
+    while True:
         log = EventLog(path)
-        emulation = Emulation(settings, Schedule(job=settings.shape(), faults=tuple(faults)), log)
+        emulation = Emulation(settings, faults, log)
         notes = _listen(emulation)
         if careful:
             emulation.kernel.careful = lambda: None
-        emulation.run()
-        log.close()
-        entries = list(LogReader(path))
-    return Ran(emulation, entries, check(entries), log.trace_hash, notes)
+        if emulation.folds is not None and window:
+            emulation.folds.window = window
+        try:
+            emulation.run()
+        except Widen as wider:
+            faults, window = wider.faults, wider.window
+            continue
+        finally:
+            log.close()
+        return emulation, log, notes
 
 
 def _listen(emulation: Emulation) -> list[tuple[float, int, str, int, str]]:
