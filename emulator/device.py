@@ -345,8 +345,7 @@ class FingerprintDevice:
         """After ``copy.copy`` of a device that holds a state and nothing else: be one at ``position``."""
         self.position, self.state = position, state
         self.hbm, self.host = copy.copy(self.hbm), copy.copy(self.host)
-        self.compute, self.ftar = copy.copy(self.compute), copy.copy(self.ftar)
-        self.copy = copy.copy(self.copy)
+        self.compute, self.copy = copy.copy(self.compute), copy.copy(self.copy)
         self._rounds, self._frozen, self._staged = {}, {}, {}
 
     @property

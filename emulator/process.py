@@ -43,8 +43,8 @@ class Process:
 
     __slots__ = (
         "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler",
-        "hear_chunk", "host_free", "job", "lane", "leads", "mates", "pending", "rank", "reported",
-        "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent", "weight",
+        "hear_chunk", "host_free", "job", "lane", "leads", "mates", "near", "pending", "rank",
+        "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent", "weight",
     )  # fmt: skip
 
     def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
@@ -52,6 +52,7 @@ class Process:
         self.alive, self.stuck, self.stall = True, False, False
         self.leads = address[1] == 0
         self.mates: dict[Position, Process] = {}
+        self.near: dict[Position, tuple[float, Handler]] = {}  # way to a mate: seconds, who hears
         self.unsent: dict[Address, deque[m.Message]] = {}  # to mates, over links that fail
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
@@ -174,13 +175,6 @@ class Process:
 
     # -- talk ------------------------------------------------------------------------------------
 
-    def _process_at(self, address: Address) -> Process | None:
-        """Who is reached at ``address``. Ranks of a replica are connected for one life: a zombie never
-        reaches its successor's ranks."""
-        if address[0] == self.address[0]:
-            return self.mates[address[1]]
-        return self.job.processes.get(address)
-
     def post(self, effect: f.Post, now: float) -> None:
         """The hot path: reduce and forward one chunk."""
         buffers = self.rings[effect.round]
@@ -226,12 +220,23 @@ class Process:
 
     def send(self, effect: f.Send, now: float) -> None:
         to, message = effect.to, effect.message
-        if to[0] == self.address[0] and (self.unsent or self.job.network.touched(self.address)):
+        if to[0] != self.address[0]:
+            self._transmit(to, message, CONTROL_BYTES, now, Process.handle)
+        elif self.unsent or self.job.network.touched(self.address):
             self._tell_mate(to, message, now)
-        elif to[0] == self.address[0] and self.job.folds is not None:
+        elif self.job.folds is not None:
             self.job.folds.tell(self, to, message, now)
         else:
-            self._transmit(to, message, CONTROL_BYTES, now, Process.handle)
+            self._tell_near(to, message, now)
+
+    def _tell_near(self, to: Address, message: m.Message, now: float) -> None:
+        """To a rank of the own replica, over a link that works: what ``_transmit`` comes to."""
+        found = self.near.get(to[1])
+        if found is None:
+            latency, _ = self.job.network.link(self.address, to)
+            found = self.near[to[1]] = latency, self.mates[to[1]].handler
+        self.sent += 1
+        self._scheduler(message)(now + found[0], found[1], e.Received(self.address, message))
 
     def _tell_mate(self, to: Address, message: m.Message, now: float) -> None:
         """Ranks of a replica talk over connections that send again what was lost, in order, until a
@@ -269,19 +274,18 @@ class Process:
         handler: Callable[[Process, Any, float], None],
         extra: float = 0.0,
     ) -> None:
-        """Deliver ``message`` when the network says; a process that is gone refuses it."""
+        """To a rank of another replica: when the network says; a process that is gone refuses it."""
         job = self.job
         self.sent += 1
         arrival = job.network.arrival(self.address, to, size, now)
         if arrival == math.inf:
             self._link_failed(to, getattr(message, "round", -1), now)
             return
-        target = self._process_at(to)
-        own = to[0] == self.address[0]
-        if target is not None and (own or (target.alive and target.member.incarnation)):
+        target = job.processes.get(to)
+        if target is not None and target.alive and target.member.incarnation:
             bound = target.handler if handler is Process.handle else handler.__get__(target)
             self._scheduler(message)(arrival + extra, bound, e.Received(self.address, message))
-        elif not own:
+        else:
             self._refused(to[0], arrival + (arrival - now), now)
 
     def _scheduler(self, message: m.Message) -> Callable[[float, Handler, object], None]:
@@ -395,7 +399,7 @@ class Process:
         exchange = self.device.exchange(plan.round, shape, task.index, tapped=tapped, zeros=zeros)
         assert task.left is not None and task.right is not None
         at = (task.right.replica, self.address[1])
-        right = self._process_at(at)
+        right = self.job.processes.get(at)
         self.job.alike.opened(self.address[1], task, plan.round, shape, exchange)
         self.lane.voting = self.job.config.scalars == 0  # then a vote is not seen to come
         self.rings[plan.round] = RingBuffers(self, exchange, shape, task.index, task.left.replica, at, right)

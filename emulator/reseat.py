@@ -52,7 +52,7 @@ def _bare(device: FingerprintDevice, now: float) -> bool:
     """The device holds its state and nothing else, and no fault waits in it."""
     held = device.resources()
     free = not any(held.values()) and not device.has_gradients and device.flip < 0 and not device.nan
-    return free and not device.hung and now < device.compute.free
+    return free and now < device.compute.free
 
 
 def standing(job: Emulation, position: Position, now: float) -> tuple[object, ...]:
@@ -62,7 +62,7 @@ def standing(job: Emulation, position: Position, now: float) -> tuple[object, ..
         process = job.processes.get((replica, position))
         if process is not None:
             device = process.device
-            streams = [max(now, s.free) for s in (device.compute, device.ftar, device.copy)]
+            streams = [max(now, s.free) for s in (device.compute, device.copy)]
             nic, free = job.network.nic(process.address)
             times = (*streams, max(now, process.host_free), max(now, free[nic]))
             memory = (device.hbm.used, device.host.used)

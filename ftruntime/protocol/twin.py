@@ -19,7 +19,7 @@ from .share import Share, State
 # What two ranks may hold that is not the position's own. Ballots name children, and are over by then.
 _SAME = (
     "me", "phase", "step", "lineage", "_change", "_fetch_number", "_warm",
-    "_begun", "_launched", "_window",
+    "_begun", "_launched", "_window", "_checkpoint", "_passed_over",
 )  # fmt: skip
 
 

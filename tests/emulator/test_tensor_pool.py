@@ -143,7 +143,7 @@ def test_an_ended_life_leaves_no_states():
         gone = device not in alive
         assert (device.state is None, device in device.team) == (gone, not gone)
     # Beside what trains: the initial states, an update not asked for of each life, and what storage keeps.
-    stored = sum(len(shards) for shards in job._storage.values())
+    stored = sum(len(shards) for shards in job.storage.values())
     assert len({device.state.block for device in alive}) == 3
     assert _blocks() - before <= 1 + 2 * 3 + stored
 
