@@ -85,6 +85,30 @@ class Way(NamedTuple):
     events: int
 
 
+class _Known:
+    """Ways by how the lane stood. They are few, and mostly the last one fits again: comparing is quicker than
+    hashing a key of some hundred numbers.
+
+    way: of the key that ``has`` found
+    """
+
+    def __init__(self) -> None:
+        self.way: Way | None = None
+        self._ways: list[tuple[object, Way | None]] = []
+
+    def has(self, key: object) -> bool:
+        for place, (standing, way) in enumerate(self._ways):
+            if standing == key:
+                self.way = way
+                if place:
+                    self._ways.insert(0, self._ways.pop(place))
+                return True
+        return False
+
+    def add(self, key: object, way: Way | None) -> None:
+        self._ways.append((key, way))
+
+
 class Alike:
     """Runs lanes for the kernel, alike ones once. ``folded`` counts the lanes that were not run."""
 
@@ -107,7 +131,7 @@ class Alike:
 
     def run(self, lanes: list[Lane], first: float) -> int:
         """Every lane of ``lanes`` up to the kernel's limit; returns how many events that were."""
-        kernel, known, count = self._job.kernel, {}, 0
+        kernel, known, count = self._job.kernel, _Known(), 0
         worth = len(lanes) >= FEWEST
         for lane in lanes:
             if lane.next_time >= kernel.limit:
@@ -118,12 +142,12 @@ class Alike:
                 count += lane.run()
                 continue
             party, key = standing
-            if key not in known:
-                way = known[key] = self._record(lane, party)
+            if not known.has(key):
+                known.add(key, self._record(lane, party))
                 count += self._recorded
                 worth = self._recorded > SHORT
             else:
-                way = known[key]
+                way = known.way
                 count += lane.run() if way is None else self._follow(lane, party, way)
         return count
 

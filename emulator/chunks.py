@@ -189,8 +189,9 @@ class Exchange:
 
     def finish(self, count: int, totals: Sequence[int]) -> None:
         """Have ``count`` finished chunks, of buckets that sum to ``totals``: what taking each would leave."""
-        for bucket, w in self._layout.finished[len(self._done) : count]:
-            self._finish(totals[bucket] * w & MASK)
+        self._done += [
+            totals[bucket] * w & MASK for bucket, w in self._layout.finished[len(self._done) : count]
+        ]
 
     def finished(self, index: int) -> int:
         """Finished chunk ``index``, in the order of finishing, for a learner."""

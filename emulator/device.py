@@ -13,7 +13,6 @@ section "content".
 
 from __future__ import annotations
 
-import copy
 import struct
 from collections.abc import Sequence
 from operator import mul
@@ -341,12 +340,14 @@ class FingerprintDevice:
             self.stage(lineage, index, self._cut(state, index))
         return self._copied(now, self.shared.memory.state)
 
-    def become(self, position: Position, state: State) -> None:
-        """After ``copy.copy`` of a device that holds a state and nothing else: be one at ``position``."""
-        self.position, self.state = position, state
-        self.hbm, self.host = copy.copy(self.hbm), copy.copy(self.host)
-        self.compute, self.copy = copy.copy(self.compute), copy.copy(self.copy)
-        self._rounds, self._frozen, self._staged = {}, {}, {}
+    def twin(self, position: Position, state: State) -> FingerprintDevice:
+        """A device at ``position`` that is as far as this one, which holds a state and nothing else."""
+        other = FingerprintDevice(self.replica, position, self.shared, self.lineage)
+        other.step, other.state, other.slow = self.step, state, self.slow
+        for own, its in ((self.hbm, other.hbm), (self.host, other.host)):
+            its.used, its.peak = own.used, own.peak
+        other.compute.free, other.copy.free = self.compute.free, self.copy.free
+        return other
 
     @property
     def has_gradients(self) -> bool:

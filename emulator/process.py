@@ -219,6 +219,7 @@ class Process:
             self.lane.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
 
     def send(self, effect: f.Send, now: float) -> None:
+        """A message over the network, or to a rank of the own replica."""
         to, message = effect.to, effect.message
         if to[0] != self.address[0]:
             self._transmit(to, message, CONTROL_BYTES, now, Process.handle)

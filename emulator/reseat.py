@@ -10,7 +10,6 @@ for it equals it.
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 from ftruntime.protocol import events as e
@@ -112,8 +111,7 @@ def _seat(job: Emulation, replica: Replica, old: Seating, fresh: list[Position])
 def _double(job: Emulation, model: Process, position: Position) -> Process:
     """A process at ``position`` that is as far as ``model``: it applies, and will say so when it is done."""
     address = (model.address[0], position)
-    device = copy.copy(model.device)
-    device.become(position, state_of(position, model.device.state))
+    device = model.device.twin(position, state_of(position, model.device.state))
     process = Process(job, twin(model.rank, position), device, address)
     process.mates = model.mates
     process.host_free, process.source = model.host_free, model.source

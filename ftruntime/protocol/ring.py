@@ -118,10 +118,6 @@ class Ring(Patience):
         for name, value in zip(_FIELDS, image, strict=True):
             setattr(self, name, value)
 
-    def sit_at(self, position: Position) -> None:
-        """From here on the neighbours are those at ``position``."""
-        self._to_left, self._to_right = (self.left.replica, position), (self.right.replica, position)
-
     # -- this rank ---------------------------------------------------------------------------
 
     def start(self, now: float, out: list[Effect]) -> None:

@@ -8,11 +8,10 @@ it needs, and nothing is on its way to or from it but the device's answer.
 
 from __future__ import annotations
 
-import copy
-
 from .ids import Position
 from .member import Member
 from .rank import Rank
+from .ring import Ring
 from .shard import Phase
 from .share import Share, State
 
@@ -67,8 +66,22 @@ def twin(rank: Rank, position: Position) -> Rank:
 
 
 def _moved(share: Share, position: Position) -> Share:
-    other = share.clone()
-    assert other.ring is not None
-    other.ring = copy.copy(other.ring)
-    other.ring.sit_at(position)
-    return other
+    ring = share.ring
+    assert ring is not None
+    other = Ring(
+        ring.geometry,
+        ring.me,
+        ring.left,
+        ring.right,
+        position=position,
+        round=ring.round,
+        window=ring.window,
+        contributing=ring.contributing,
+        chunk_timeout=ring._chunk_timeout,
+        max_retries=ring._max_retries,
+    )
+    other.become(ring.image())
+    moved = Share(share.plan, share.task, other, None, None)
+    moved.become(share.image())
+    moved.scalars = share.scalars
+    return moved
