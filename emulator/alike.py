@@ -177,6 +177,8 @@ class Alike:
             share = next(iter(shares.values()), None)
             if share is not None and (len(shares) > 1 or share.ring is None):
                 return None
+            if share is not None and share.plan.round not in self._shares[position]:
+                return None  # of long ago: what was put in is no longer kept
             party.append(Part(process, share))
         return party if any(part.share for part in party) else None
 

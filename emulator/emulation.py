@@ -49,6 +49,7 @@ STORAGE_S = 20.0  # a shard to or from checkpoint storage
 HOST_BPS = 12.5e9  # of the host network that ranges of a fetch travel over: 100 Gb/s
 FOLDED_EVERY = 4  # steps between two looks at what a run that folds uses
 FIRST_WARM_UP_S = 1.0  # a run begins with processes that are warm
+LEADERS = frozenset({0})  # the position at which they are
 PHASES = {"begin": Phase.PLAN, "voted": Phase.COMMIT, "fetching": Phase.FETCH, "prepared": Phase.JOIN}
 
 
@@ -162,8 +163,11 @@ class Emulation:
         return "all steps are committed"
 
     def _careful(self) -> frozenset[Position] | None:
-        """Where links fail, messages of a ring may end in a no that stops other positions at once."""
-        return self.network.touched_positions()
+        """Where links fail, messages of a ring may end in a no that stops other positions at once. So may a
+        leader's word while faults wait for what it does."""
+        self.network.forget_old(self.kernel.now)  # no lane has come further than the next event outside
+        positions = self.network.touched_positions()
+        return positions if positions is None or not self._agenda.waits else positions | LEADERS
 
     def _done(self) -> bool:
         head = self.store.head
@@ -422,10 +426,13 @@ class Emulation:
         self._phase(replica, Phase.APPLY, now)
 
     def _phase(self, replica: Replica, phase: Phase, now: float) -> None:
-        """Faults that wait for this phase fall due."""
+        """Faults that wait for this phase fall due: at once, or when no lane is in the midst of anything."""
         step = self.processes[replica, 0].rank.member.step
-        for fault in self._agenda.at_phase(replica, step, phase):
-            self._injector.inject(fault, now)
+        due = self._agenda.at_phase(replica, step, phase)
+        if due and self.kernel.in_lane:
+            self.kernel.at(now, self._due, due)
+        else:
+            self._due(due, now)
 
     def down(self, replica: Replica, now: float) -> None:
         """All processes of the replica are gone."""

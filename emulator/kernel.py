@@ -124,7 +124,7 @@ class Kernel:
 
     __slots__ = (
         "_awake", "_due", "_first", "_generations", "_instant", "_stopped", "_times", "careful", "events",
-        "horizon", "lane_limit", "left_lane", "limit", "now", "runner", "voting_limit",
+        "horizon", "in_lane", "lane_limit", "left_lane", "limit", "now", "runner", "voting_limit",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -132,6 +132,7 @@ class Kernel:
         self.events = 0
         self.limit = self.voting_limit = self.lane_limit = math.inf
         self.horizon = 0.0
+        self.in_lane = False  # whether an event of a lane runs
         self.left_lane = False  # whether something outside lanes was scheduled since a lane began to run
         self.careful: Callable[[], Container[int] | None] = frozenset
         self.runner: Callable[[list[Lane], float], int] = self.run_each
@@ -218,6 +219,7 @@ class Kernel:
         """
         first, lanes, careful = self._first, self._awake, self.careful()
         self._first, self._awake = math.inf, []
+        self.in_lane = True
         slow, free = (lanes, []) if careful is None else _parted(lanes, careful)
         if slow:
             limit = self._run_carefully(slow, first, limit)
@@ -228,7 +230,7 @@ class Kernel:
             if lane.awake:
                 self._awake.append(lane)
                 self._first = min(self._first, lane.next_time)
-        self.now, self.limit = first, math.inf
+        self.now, self.limit, self.in_lane = first, math.inf, False
 
     def _run_carefully(self, lanes: list[Lane], first: float, limit: float) -> float:
         """Run ``lanes`` instant by instant, until one of them has made something outside of them that is due

@@ -100,13 +100,15 @@ class LinkFaults:
         self._broken: dict[Link, Failure] = {}
         self._latest: dict[Link, float] = {}  # last arrival on a link while any fault was about
         self._sent: dict[Link, int] = {}  # messages on a lossy link
-        self._hit: dict[Replica, frozenset[Position] | None] = {}  # what ``hits`` has found
+        self._until: dict[Address, float] = {}  # when no fault, and nothing it left, matters to a sender
         self._quiet = 0.0  # no fault and nothing it left behind matters from here on
 
     def add(self, fault: LinkFault) -> None:
         fault.check()
         self._faults.append(fault)
-        self._hit.clear()
+        for address, until in self._until.items():
+            if self._within(fault.source, address):
+                self._until[address] = max(until, fault.end)
         self._quiet = max(self._quiet, fault.end)
 
     def over(self, now: float) -> bool:
@@ -114,17 +116,17 @@ class LinkFaults:
 
     def clear(self) -> None:
         """Forget everything; only when it is ``over``."""
-        for left in (self._faults, self._broken, self._latest, self._sent, self._hit):
+        for left in (self._faults, self._broken, self._latest, self._sent, self._until):
             left.clear()
 
-    def may_hit(self, address: Address) -> bool:
-        """Whether any fault, of whatever time, is about messages that ``address`` sends."""
-        replica, position = address
-        if replica not in self._hit:
-            hits = [fault.source for fault in self._faults if self._sends(fault.source, replica)]
-            self._hit[replica] = _positions(hits)
-        positions = self._hit[replica]
-        return positions is None or position in positions
+    def may_hit(self, address: Address, now: float) -> bool:
+        """Whether any fault, or what it has left, matters to a message that ``address`` sends at ``now``. A
+        function of the faults and of what this address has sent itself."""
+        until = self._until.get(address)
+        if until is None:
+            ends = [fault.end for fault in self._faults if self._within(fault.source, address)]
+            until = self._until[address] = max(ends, default=0.0)
+        return now < until
 
     def positions(self) -> frozenset[Position] | None:
         """Positions whose messages any fault is about; None: all."""
@@ -150,8 +152,13 @@ class LinkFaults:
 
     def _break(self, link: Link, failure: Failure) -> float:
         self._broken[link] = failure
-        self._quiet = max(self._quiet, failure.time)
+        self._lasts(link[0], failure.time)
         return math.inf
+
+    def _lasts(self, source: Address, time: float) -> None:
+        """What a fault has left matters to ``source`` until ``time``."""
+        self._quiet = max(self._quiet, time)
+        self._until[source] = max(self._until.get(source, 0.0), time)
 
     def _opens(self, source: Address, target: Address, now: float) -> float:
         """The first time from ``now`` on at which no fault holds the link down."""
@@ -207,7 +214,7 @@ class LinkFaults:
         link = (source, target)
         arrival = max(arrival, self._latest.get(link, 0.0))
         self._latest[link] = arrival
-        self._quiet = max(self._quiet, arrival)
+        self._lasts(source, arrival)
         return arrival
 
     def failure(self, source: Address, target: Address) -> Failure:

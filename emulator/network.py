@@ -24,6 +24,7 @@ from .hardware import NetworkConfig
 from .netfaults import Failure, LinkFault, LinkFaults
 
 CONTROL_BYTES = 128  # any message that carries no chunk and no range
+HOST = -1  # size of a message about a fetch
 
 
 class Topology:
@@ -91,13 +92,14 @@ class Network:
     def arrival(self, source: Address, target: Address, size: int, now: float) -> float:
         """When ``size`` bytes sent at ``now`` reach ``target``. Times of one sender must not go back.
 
-        Infinity: never; ``failure`` then says when and how the sender learns of it.
+        Infinity: never; ``failure`` then says when and how the sender learns of it. A ``size`` of HOST goes
+        over the network of the hosts, beside the NIC.
         """
-        if self.faulty and self._touched(source, now):
+        if self.faulty and self._faults.may_hit(source, now):
             return self._slow_arrival(source, target, size, now)
         replica, position = source
-        if replica == target[0]:
-            return now + self._latency[self.topology.tier(source, target)]
+        if replica == target[0] or size == HOST:
+            return now + self.link(source, target)[0]
         if self._far[replica][target[0]]:
             latency, byte = self._latency[3], self._byte[3]
         else:
@@ -118,23 +120,22 @@ class Network:
         factor = faults.bandwidth(source, target, begin)
         latency, byte = self.link(source, target)
         departure = begin
-        if source[0] != target[0]:
+        if source[0] != target[0] and size != HOST:
             nic = source[0] * self._ranks + source[1]
             # A held message waits in its connection, not in the NIC: other links go on meanwhile.
             self._free[nic] = max(now, self._free[nic]) + size * byte / factor
             departure = max(begin + size * byte / factor, self._free[nic])
         return faults.in_order(source, target, departure + latency)
 
-    def _touched(self, source: Address, now: float) -> bool:
-        """Whether a fault may matter to what ``source`` sends now. Ends the slow path when none is left."""
-        if self._faults.over(now):
+    def forget_old(self, now: float) -> None:
+        """Faults that are over, and all that they left, matter no more to what is sent from ``now`` on."""
+        if self.faulty and self._faults.over(now):
             self._faults.clear()
             self.faulty = False
-        return self.faulty and self._faults.may_hit(source)
 
-    def touched(self, source: Address) -> bool:
-        """Whether a fault may matter to what ``source`` sends."""
-        return self.faulty and self._faults.may_hit(source)
+    def touched(self, source: Address, now: float) -> bool:
+        """Whether a fault may matter to what ``source`` sends at ``now``."""
+        return self.faulty and self._faults.may_hit(source, now)
 
     def touched_positions(self) -> frozenset[Position] | None:
         """Positions in whose lanes a fault may matter; None: all."""

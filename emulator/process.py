@@ -26,7 +26,7 @@ from ftruntime.protocol.task import Part, Task
 from .device import FingerprintDevice
 from .kernel import Handler
 from .memory import OutOfMemory
-from .network import CONTROL_BYTES
+from .network import CONTROL_BYTES, HOST
 from .ring_buffers import RingBuffers
 
 if TYPE_CHECKING:
@@ -222,8 +222,9 @@ class Process:
         """A message over the network, or to a rank of the own replica."""
         to, message = effect.to, effect.message
         if to[0] != self.address[0]:
-            self._transmit(to, message, CONTROL_BYTES, now, Process.handle)
-        elif self.unsent or self.job.network.touched(self.address):
+            size = HOST if type(message) in FETCH else CONTROL_BYTES
+            self._transmit(to, message, size, now, Process.handle)
+        elif self.unsent or self.job.network.touched(self.address, now):
             self._tell_mate(to, message, now)
         elif self.job.folds is not None:
             self.job.folds.tell(self, to, message, now)
@@ -338,7 +339,7 @@ class Process:
         fields = (effect.lineage, effect.index, self.member.replica, self.member.incarnation)
         message = m.RangeData(*fields, True, data)
         self.host_free = max(now, self.host_free) + self.device.range_bytes / self.job.host_bps
-        self._transmit(effect.to, message, CONTROL_BYTES, now, Process.on_range, extra=self.host_free - now)
+        self._transmit(effect.to, message, HOST, now, Process.on_range, extra=self.host_free - now)
 
     def reconnect(self, effect: f.Reconnect, now: float) -> None:
         """Up again when the network says; lost when it does not come back in time."""
@@ -532,6 +533,7 @@ class Process:
 
 
 RING = frozenset({m.Join, m.Chunk, m.Ack, m.Probe, m.Waiting})  # messages of a lane
+FETCH = frozenset({m.RangeRequest, m.NotHere})  # over the network of the hosts, with the ranges
 SENT_AGAIN_S = 0.2  # as operating systems do
 STALL_AFTER_S = 2.5e-3  # a rank that joins and stalls forwards chunks for so long
 

@@ -53,6 +53,11 @@ class Agenda:
             self._by_phase[phase] = [fault for fault in waiting if not _is_due(fault, replica, step)]
         return taken
 
+    @property
+    def waits(self) -> bool:
+        """Whether a fault waits for a phase."""
+        return any(self._by_phase.values())
+
     def pending(self) -> tuple[AnyFault, ...]:
         """What has not fallen due: by time first, then by phase. At the end of a run: what never happened."""
         return (*self._timed, *(fault for phase in Phase for fault in self._by_phase.get(phase, ())))

@@ -80,6 +80,7 @@ def test_the_trace_is_the_same_under_faults(name: str) -> None:
 FAULTS = {
     "a crash in FTAR": '{"kind": "crash", "rank": [2, 5], "step": 1, "phase": "ftar"}',
     "a crash in FTAR, jitter": '{"kind": "crash", "rank": [2, 5], "step": 1, "phase": "ftar"}',
+    "a crash at the vote": '{"kind": "crash", "host": [1, 0], "step": 2, "phase": "vote"}',
     "a link that flaps": '{"kind": "link_flap", "rank": [1, 7], "step": 1, "phase": "ftar", "duration": 30}',
     "a slow link": '{"kind": "slow", "rank": [1, 7], "part": "link", "factor": 3, "at": 15, "duration": 30}',
     "a partition": '{"kind": "partition", "groups": [[0, 1], [2, 3, 4, "store"]], "at": 20.5, "duration": 4}',

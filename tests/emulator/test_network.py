@@ -151,8 +151,23 @@ def test_the_slow_path_ends_with_the_faults():
     network.add(LinkFault(LinkFaultKind.DOWN, 1.0, 2.0))
     network.arrival((0, 0), (1, 0), MB8, 1.5)
     assert network.faulty
+    assert network.touched((0, 0), 1.9) and not network.touched((0, 0), 50.0)
     assert network.arrival((1, 0), (0, 0), 1, 50.0) == plain.arrival((1, 0), (0, 0), 1, 50.0)
+    network.forget_old(1.9)
+    assert network.faulty, "what is sent at that time is still to come"
+    network.forget_old(50.0)
     assert not network.faulty
+
+
+def test_only_positions_that_a_fault_is_about_are_touched():
+    network = _network()
+    assert network.touched_positions() == frozenset()
+    network.add(LinkFault(LinkFaultKind.LOSSY, 1.0, 2.0, Group(frozenset({0}), frozenset(), frozenset({1}))))
+    assert network.touched_positions() == {1}
+    assert network.touched((0, 1), 1.5)
+    assert not network.touched((0, 0), 1.5) and not network.touched((1, 1), 1.5)
+    network.add(LinkFault(LinkFaultKind.DOWN, 1.0, 3.0))
+    assert network.touched_positions() is None and network.touched((1, 1), 2.5)
 
 
 @pytest.mark.parametrize(
