@@ -296,7 +296,7 @@ def settled_heap() -> Iterator[None]:
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(500_000, 50, 1_000)
+    gc.set_threshold(5_000_000, 20, 1_000)
     try:
         yield
     finally:
