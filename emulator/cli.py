@@ -26,6 +26,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "emulate": Command("emulator.emulate:emulate", "Run an emulated job, check it, and report."),
     "replay": Command("emulator.replay:replay", "Run an earlier emulation again and compare the trace."),
+    "fuzz": Command("emulator.fuzz.command:fuzz", "Run random schedules of faults, and check every run."),
 }
 
 
@@ -115,5 +116,6 @@ def main() -> None:
       fthsdp emulate                                  12 replicas x 64 ranks, 200 steps
       fthsdp emulate --faults table --mtbf-minutes 5  the same, with failures
       fthsdp replay runs/mine                         run it again: is the trace the same?
+      fthsdp fuzz --minutes 10 --jobs 2               random schedules: does any break the job?
       fthsdp COMMAND --help                           all about a command
     """
