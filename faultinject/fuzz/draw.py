@@ -19,7 +19,11 @@ from .promised import is_promised
 HORIZONS = (60.0, 60.0, 120.0, 240.0)  # seconds in which faults begin
 NUMBERS = (1, 1, 2, 2, 3, 3, 4, 5)  # of faults, before those are taken out that exceed what is promised
 APART = (0.0, 0.0, 0.001, 0.01, 0.05, 0.1, 1.0, 5.0, 20.0, 40.0)  # seconds between faults of a cluster
-KIND_ON, CLUSTERED, RETURNING, TIMED = 0.4, 0.4, 0.15, 0.5  # chances
+KIND_ON, TIMED = 0.4, 0.5  # chances
+CLUSTERED, RETURNING, AROUND = 0.3, 0.15, 0.25  # chances of an arrangement; the others are left as drawn
+PARTING = ("crash", "crash", "crash", "zombie", "pause", "partition", "partition", "link_flap", "hang",
+           "store_lost_answer", "store_away", "store_leader_change")  # fmt: skip
+AT_COMMIT = (Phase.FTAR, Phase.VOTE, Phase.COMMIT, Phase.COMMIT, Phase.APPLY)
 
 
 def draw_faults(r: Random, shape: JobShape, step_seconds: float) -> tuple[AnyFault, ...]:
@@ -28,17 +32,26 @@ def draw_faults(r: Random, shape: JobShape, step_seconds: float) -> tuple[AnyFau
         kinds = [kind for kind in KINDS if r.random() < KIND_ON] or [r.choice(list(KINDS))]
         horizon = r.choice(HORIZONS)
         drawn = [_fault(r, r.choice(kinds), shape, horizon, step_seconds) for _ in range(r.choice(NUMBERS))]
-        chance = r.random()
-        if chance < CLUSTERED:
-            drawn = _cluster(r, drawn)
-        elif chance < CLUSTERED + RETURNING:
-            drawn = _on_its_way_back(r, drawn, shape, horizon)
+        drawn = _arranged(r, drawn, shape, horizon, step_seconds)
         kept: tuple[AnyFault, ...] = ()
         for fault in drawn:
             if is_promised((*kept, fault), shape):
                 kept = (*kept, fault)
         if kept:
             return kept
+
+
+def _arranged(
+    r: Random, drawn: list[AnyFault], shape: JobShape, horizon: float, step_seconds: float
+) -> list[AnyFault]:
+    chance = r.random()
+    if chance < CLUSTERED:
+        return _cluster(r, drawn)
+    if chance < CLUSTERED + RETURNING:
+        return _on_its_way_back(r, drawn, shape, horizon)
+    if chance < CLUSTERED + RETURNING + AROUND:
+        return _around_a_commit(r, shape, horizon, step_seconds)
+    return drawn
 
 
 def _fault(r: Random, kind: str, shape: JobShape, horizon: float, step_seconds: float) -> AnyFault:
@@ -67,6 +80,18 @@ def _on_its_way_back(r: Random, drawn: list[AnyFault], shape: JobShape, horizon:
     phases = (Phase.FETCH, Phase.JOIN)
     others = [msgspec.structs.replace(f, at=None, step=0, phase=r.choice(phases)) for f in drawn]
     return [crash, *others]
+
+
+def _around_a_commit(r: Random, shape: JobShape, horizon: float, step_seconds: float) -> list[AnyFault]:
+    """Several replicas lose each other, the store, or their lives while one step is being committed: some
+    know of the commit then and some do not. What a rollback may take back is decided there."""
+    step = r.randint(0, int(horizon / step_seconds))
+    kinds = r.choices(PARTING, k=r.randint(2, shape.replicas + 1))
+    drawn = [_fault(r, kind, shape, horizon, step_seconds) for kind in kinds]
+    phases = [r.choice(AT_COMMIT) for _ in drawn]
+    return [
+        msgspec.structs.replace(f, at=None, step=step, phase=p) for f, p in zip(drawn, phases, strict=True)
+    ]
 
 
 def _near(r: Random, first: AnyFault, fault: AnyFault) -> AnyFault:

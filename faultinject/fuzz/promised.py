@@ -23,6 +23,7 @@ from ..vocabulary import (
     StoreLostAnswer,
     StoreRestoredOld,
     StoreSlow,
+    Zombie,
 )
 
 START_SECONDS = 5.0  # by then every first process has seen a head
@@ -39,7 +40,9 @@ def is_promised(faults: Iterable[AnyFault], shape: JobShape) -> bool:
     """
     faults = tuple(faults)
     lost = {fault.replica for fault in faults if isinstance(fault, ReplicaLostForEver)}
-    if len(lost) > shape.replicas - shape.min_replicas:
+    # A zombie that has no successor is fenced by nobody: to the store it lives, and no peer reaches it.
+    unfenced = {fault.replica for fault in faults if isinstance(fault, Zombie)} & lost
+    if unfenced or len(lost) > shape.replicas - shape.min_replicas:
         return False
     losses = [fault for fault in faults if isinstance(fault, LOSES_HEAD)]
     return not losses or _heads_are_known(losses, faults, shape)

@@ -17,6 +17,7 @@ from faultinject.vocabulary import (
     StoreLostAnswer,
     StoreRestoredOld,
     StoreSlow,
+    Zombie,
 )
 
 MANY = 500
@@ -57,6 +58,10 @@ def test_a_case_has_only_some_kinds(cases):
 CRASH = Crash(at=50.0, rank=(0, 0))
 NOT_PROMISED = {
     "too many are gone for ever": [ReplicaLostForEver(at=1.0, replica=r) for r in (0, 1)],
+    "a zombie that nobody succeeds": [
+        Zombie(at=1.0, replica=0, delay=5.0),
+        ReplicaLostForEver(at=2.0, replica=0),
+    ],
     "who knew the head is dead": [CRASH, StoreRestoredOld(at=60.0, versions=2)],
     "somebody may be away by then": [Crash(step=1, phase=Phase.VOTE, rank=(0, 0)), StoreEmpty(at=60.0)],
     "nobody has heard of the head": [StoreSlow(at=58.0, factor=20.0, duration=10.0), StoreEmpty(at=60.0)],
