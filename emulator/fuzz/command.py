@@ -33,7 +33,7 @@ OUT_HELP = "Folder for the report and the failures; one that is there must be em
 
 @click.command()
 @click.option("--minutes", type=float, help=f"Wall time to draw new schedules for.  [default: {MINUTES:g}]")
-@click.option("--schedules", type=int, help="How many schedules to run, instead of --minutes.")
+@click.option("--schedules", type=int, help="How many to run, at most; alone: however long it takes.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes that run them.")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Of the campaign: equal seed, equal cases."

@@ -16,6 +16,8 @@ from ..budget import fits_budget
 from ..shape import JobShape
 from ..vocabulary import (
     AnyFault,
+    Crash,
+    NanGradient,
     ReplicaLostForEver,
     StoreAway,
     StoreEmpty,
@@ -49,7 +51,7 @@ def is_promised(faults: Iterable[AnyFault], shape: JobShape) -> bool:
 
 
 def _heads_are_known(losses: Sequence[AnyFault], faults: tuple[AnyFault, ...], shape: JobShape) -> bool:
-    if not fits_budget(faults, msgspec.structs.replace(shape, min_replicas=1)):
+    if not fits_budget(map(_as_outage, faults), msgspec.structs.replace(shape, min_replicas=1)):
         return False
     others = [_quiet(fault) for fault in faults if isinstance(fault, NEEDS_STORE)]
     if any(_overlap(_quiet(loss), other) for loss in losses for other in others):
@@ -57,6 +59,13 @@ def _heads_are_known(losses: Sequence[AnyFault], faults: tuple[AnyFault, ...], s
     if any(_overlap(_quiet(one), _quiet(other)) for one, other in combinations(losses, 2)):
         return False
     return all(loss.at is None or loss.at >= START_SECONDS for loss in losses)
+
+
+def _as_outage(fault: AnyFault) -> AnyFault:
+    """A rank whose gradient is not a number may end, and its replica with it."""
+    if isinstance(fault, NanGradient):
+        return Crash(rank=fault.rank, at=fault.at, step=fault.step, phase=fault.phase)
+    return fault
 
 
 def _quiet(fault: AnyFault) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from emulator.fuzz.run import settings_of
 from faultinject import KINDS, JobShape, Phase, check, kind_of
 from faultinject.fuzz import Case, draw_case, is_promised, shrink
 from faultinject.vocabulary import (
+    CorruptGradient,
     Crash,
     NanGradient,
     Pause,
@@ -64,6 +65,7 @@ NOT_PROMISED = {
     ],
     "who knew the head is dead": [CRASH, StoreRestoredOld(at=60.0, versions=2)],
     "somebody may be away by then": [Crash(step=1, phase=Phase.VOTE, rank=(0, 0)), StoreEmpty(at=60.0)],
+    "a gradient may end a replica": [NanGradient(at=50.0, rank=(0, 0)), StoreEmpty(at=60.0)],
     "nobody has heard of the head": [StoreSlow(at=58.0, factor=20.0, duration=10.0), StoreEmpty(at=60.0)],
     "answers may be lost at any time": [StoreLostAnswer(step=1, phase=Phase.COMMIT), StoreEmpty(at=60.0)],
     "lost before anybody has seen it": [StoreEmpty(at=1.0)],
@@ -111,7 +113,7 @@ def test_shrinking_asks_only_what_is_valid_promised_and_so_many_times():
         asked.append(case)
         return False
 
-    case = a_case([StoreEmpty(at=60.5), NanGradient(at=70.5, rank=(3, 4)), StoreEmpty(at=160.5)])
+    case = a_case([StoreEmpty(at=60.5), CorruptGradient(at=70.5, rank=(3, 4)), StoreEmpty(at=160.5)])
     assert shrink(case, fails, tries=9) is case and len(asked) == 9
     for other in asked:
         check(other.schedule, other.shape)
