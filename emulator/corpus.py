@@ -10,6 +10,7 @@ import hashlib
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Protocol
 
 from faker import Faker
 
@@ -17,9 +18,17 @@ from ftruntime.data import TextFileCorpus, corpus_digest
 from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.ledger import SampleRange
 
-__all__ = ["LOCALES", "FakerCorpus", "TextFileCorpus"]
+__all__ = ["LOCALES", "FakerCorpus", "Readable", "TextFileCorpus"]
 
 LOCALES = ("en_US", "de_DE", "fr_FR", "es_ES", "ru_RU", "zh_CN", "ja_JP", "ar_AA", "hi_IN")
+
+
+class Readable(Protocol):
+    """A corpus as an emulation reads it."""
+
+    def tokens(self, stream: int, index: int) -> bytes: ...
+
+    def digest(self, ranges: Sequence[SampleRange]) -> int: ...
 
 
 class FakerCorpus:

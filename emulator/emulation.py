@@ -25,9 +25,9 @@ from ftruntime.seams import Corpus
 from .ahead import Drawn
 from .alike import Alike
 from .compute import ComputeConfig, ComputeModel
-from .corpus import LOCALES, FakerCorpus
+from .corpus import LOCALES, FakerCorpus, Readable
 from .device import FingerprintDevice, Shared
-from .eventlog import EventLog
+from .eventlog import Entry
 from .folds import Folds
 from .hardware import MemoryConfig
 from .inject import Injector
@@ -58,11 +58,17 @@ class Emulation:
 
     faults:   a schedule, or an endless iterator of (simultaneous) faults in order of time
     on_span:  called with (replica, name, start, end, args) for each span of the trace; None: no trace
+    corpus:   what to read instead of what the settings name
     Raises ConfigError and OutOfMemory for settings that cannot run.
     """
 
     def __init__(
-        self, settings: RunSettings, faults: Faults, log: EventLog, on_span: OnSpan | None = None
+        self,
+        settings: RunSettings,
+        faults: Faults,
+        log: Callable[[Entry], None],
+        on_span: OnSpan | None = None,
+        corpus: Readable | None = None,
     ) -> None:
         self.settings, self.config, self.shape = settings, settings.job_config(), settings.shape()
         self.kernel = Kernel()
@@ -92,7 +98,7 @@ class Emulation:
         self.positions: Sequence[Position] = range(self.config.ranks_per_replica)  # that are run
         self.zombies: list[Process] = []  # leaders that were taken for dead
         self._root = lineage_root(self.config.job, self.config.initial_digest)
-        self._corpus = _corpus(settings, self.config.stream_count)
+        self._corpus = corpus or _corpus(settings, self.config.stream_count)
         self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
         self.storage: dict[str, dict[Position, tuple[Any, int]]] = {}
         self._recorded: frozenset[str] = frozenset()
@@ -305,7 +311,7 @@ class Emulation:
         corpus = self._corpus
         # States of a folded run are made up, so its samples need no more than a name.
         named = self.folds is not None and isinstance(corpus, FakerCorpus)
-        digest = corpus.name(ranges) if named else corpus.digest(ranges)  # type: ignore[union-attr]
+        digest = corpus.name(ranges) if named else corpus.digest(ranges)  # type: ignore[attr-defined]
         return Corpus(digest, lambda: self._tokens(ranges))
 
     def _tokens(self, ranges: tuple[SampleRange, ...]) -> bytes:

@@ -291,8 +291,12 @@ def settled_heap() -> Iterator[None]:
 
     A job of 98,304 ranks is some ten million long-lived objects without a cycle that dies; walking
     them costs more than the run. They are frozen, and young collections made rare rather than
-    switched off, so that a stray cycle of a long run is still found.
+    switched off, so that a stray cycle of a long run is still found. Who has switched the collector off
+    already, for many short runs, sees to that by themselves.
     """
+    if not gc.isenabled():
+        yield
+        return
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -39,13 +39,13 @@ def make_settings(given: Mapping[str, Any], file: Path | None = None) -> RunSett
     if file is not None:
         try:
             from_file = _sorted_out(_read(file))
-            _convert(from_file)
+            convert(from_file)
         except ConfigError as error:
             raise ConfigError(f"{file}: {error}") from None
     ftar = from_file.get("overrides", {}).get("ftar", {})
     for name in given:
         ftar.pop(IN_BYTES.get(name, ""), None)
-    return _convert({**from_file, **given}).check()
+    return convert({**from_file, **given}).check()
 
 
 def to_json(settings: RunSettings) -> bytes:
@@ -54,7 +54,8 @@ def to_json(settings: RunSettings) -> bytes:
     return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
 
 
-def _convert(values: dict[str, Any]) -> RunSettings:
+def convert(values: dict[str, Any]) -> RunSettings:
+    """Settings of these types, not checked further. Raises ConfigError."""
     try:
         return msgspec.convert(values, RunSettings)
     except msgspec.ValidationError as error:

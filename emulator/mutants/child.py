@@ -1,0 +1,77 @@
+"""The hunt for one mutant, in a process of its own that has not imported the protocol yet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import CodeType, ModuleType
+
+import msgspec
+
+from .table import bent_sources, mutants
+
+WALL_SECONDS = 10.0  # of one case: a mutant that makes a job spin has been noticed
+
+
+class Hunted(msgspec.Struct, frozen=True):
+    """``schedules``: how many were run; the last of them caught it, if ``labels`` says what was wrong."""
+
+    name: str
+    schedules: int
+    labels: tuple[str, ...] = ()
+
+
+class _Bent(SourceFileLoader):
+    """Compiles another source than the one that lies at the path."""
+
+    def __init__(self, name: str, path: str, source: str) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self._source, self.path, "exec", dont_inherit=True)
+
+
+class _Finder:
+    """Before all other finders: the modules that are bent."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._sources = sources
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in self._sources:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        assert spec is not None and spec.origin is not None
+        spec.loader = _Bent(name, spec.origin, self._sources[name])
+        return spec
+
+
+def hunt(name: str, seed: int, schedules: int) -> Hunted:
+    """Bend the protocol as mutant ``name`` does, and run the campaign's first cases until one fails.
+
+    Raises StaleMutant. Once for each process: what is imported stays bent.
+    """
+    (mutant,) = (each for each in mutants() if each.name == name)
+    sources = bent_sources(mutant)
+    loaded = sorted(sources.keys() & sys.modules.keys())
+    assert not loaded, f"{loaded} are imported already, and as they are"
+    sys.meta_path.insert(0, _Finder(sources))  # type: ignore[arg-type]
+    return _hunt(name, seed, schedules)
+
+
+def _hunt(name: str, seed: int, schedules: int) -> Hunted:
+    from faultinject.fuzz import draw_case
+
+    from ..fuzz.run import judge, many
+
+    with many() as ran:
+        for number in range(schedules):
+            found = judge(draw_case(seed, number), WALL_SECONDS)
+            ran()
+            if found.labels:
+                return Hunted(name, number + 1, found.labels)
+    return Hunted(name, schedules)

@@ -1,0 +1,138 @@
+"""``fthsdp mutants``: its options, and what it says."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+import click
+
+from ftruntime.compiled import VARIABLE
+
+from ..cli import INTERRUPTED, OK, WRONG, UserError
+from .child import Hunted, hunt
+from .table import Mutant, StaleMutant, bent_sources, mutants
+
+SCHEDULES = 400
+
+
+@click.command("mutants")
+@click.option("--schedules", type=int, default=SCHEDULES, show_default=True, help="Cases each must outlive.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the campaign, as of fthsdp fuzz.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Processes, each with one mutant.")
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="This mutant; may be given again.  [default: all]"
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def hunt_all(schedules: int, seed: int, jobs: int, only: tuple[str, ...], as_json: bool, quiet: bool) -> int:
+    """Take safeguards out of the protocol, one at a time, and see whether a campaign notices.
+
+    Each mutant is run against the first cases of a campaign until one fails. One that outlives them all
+    survives: a rule that is guarded twice, or a hole in what is drawn.
+
+    Exit status: 0 all were caught; 1 one survived; 2 bad input; 130 interrupted with Ctrl-C.
+
+    \b
+    Examples:
+      fthsdp mutants --jobs 2
+      fthsdp mutants --only yes-without-acknowledgement --schedules 5000
+    """
+    _check(schedules, jobs, seed)
+    chosen = _chosen(only)
+    found: list[Hunted] = []
+    interrupted = False
+    try:
+        for hunted in _hunt_each(chosen, seed, schedules, jobs):
+            found.append(hunted)
+            if not quiet:
+                click.echo(f"{len(found)} of {len(chosen)}: {_one_line(hunted)}", err=True)
+    except KeyboardInterrupt:
+        interrupted = True
+    except BrokenProcessPool:
+        raise UserError("a process died (out of memory?); lower --jobs") from None
+    _tell(chosen, found, as_json)
+    survived = any(not hunted.labels for hunted in found)
+    return INTERRUPTED if interrupted else WRONG if survived else OK
+
+
+def _check(schedules: int, jobs: int, seed: int) -> None:
+    if schedules < 1:
+        raise UserError(f"--schedules {schedules} does not fit; write 1 or more")
+    if not 1 <= jobs <= 1024:
+        raise UserError(f"--jobs {jobs} does not fit; write 1 to 1024, as {os.cpu_count() or 1}")
+    if not 0 <= seed < 2**64:
+        raise UserError(f"--seed {seed} does not fit; write 0 to 2**64 - 1")
+
+
+def _chosen(only: tuple[str, ...]) -> list[Mutant]:
+    """Raises UserError for a name that there is not, and for a mutant that does not fit the sources."""
+    table = {mutant.name: mutant for mutant in mutants()}
+    for name in only:
+        if name not in table:
+            raise UserError(f"no mutant {name!r}; there are: {', '.join(table)}")
+    chosen = [mutant for mutant in table.values() if not only or mutant.name in only]
+    try:
+        for mutant in chosen:
+            bent_sources(mutant)
+    except StaleMutant as error:
+        raise UserError(str(error)) from None
+    return chosen
+
+
+def _hunt_each(chosen: list[Mutant], seed: int, schedules: int, jobs: int) -> Iterator[Hunted]:
+    """Each in a fresh process, which imports its own protocol; results in the order of the table."""
+    os.environ.pop(VARIABLE, None)  # a compiled core cannot be bent
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, context, _leave_ctrl_c_to_the_parent, max_tasks_per_child=1)
+    try:
+        asked: list[Future[Hunted]] = [pool.submit(hunt, m.name, seed, schedules) for m in chosen]
+        for future in asked:
+            yield future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_ctrl_c_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _one_line(hunted: Hunted) -> str:
+    if not hunted.labels:
+        return f"{hunted.name} SURVIVED {hunted.schedules:,} schedules"
+    return f"{hunted.name} caught by {', '.join(hunted.labels)} after {hunted.schedules:,} schedules"
+
+
+def _tell(chosen: list[Mutant], found: list[Hunted], as_json: bool) -> None:
+    survivors = [hunted.name for hunted in found if not hunted.labels]
+    if as_json:
+        rows = [{"name": h.name, "schedules": h.schedules, "caught_by": list(h.labels)} for h in found]
+        click.echo(
+            json.dumps({"mutants": rows, "caught": len(found) - len(survivors), "survived": survivors})
+        )
+    else:
+        _show({mutant.name: mutant for mutant in chosen}, found)
+    if survivors:
+        click.echo(f"{len(survivors)} of {len(found)} survived: {', '.join(survivors)}", err=True)
+
+
+def _show(table: dict[str, Mutant], found: list[Hunted]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title="mutants", box=box.SIMPLE, title_justify="left", title_style="bold")
+    for column in ("mutant", "rule of", "caught by"):
+        shown.add_column(column)
+    shown.add_column("after", justify="right")
+    for hunted in found:
+        caught = ", ".join(hunted.labels) or "SURVIVED"
+        shown.add_row(hunted.name, table[hunted.name].section, caught, f"{hunted.schedules:,}")
+    sys.stderr.flush()
+    Console(file=sys.stdout, highlight=False).print(shown)

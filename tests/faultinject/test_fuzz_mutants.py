@@ -1,0 +1,81 @@
+"""Mutants: the table fits the sources, one is caught and one survives, and bad input is one line."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from emulator.cli import main
+from emulator.mutants import command
+from emulator.mutants.child import hunt
+from emulator.mutants.table import Edit, Mutant, StaleMutant, bent_sources, mutants
+
+
+def run(*args):
+    return CliRunner().invoke(main, ["mutants", *(str(a) for a in args)])
+
+
+def test_every_mutant_fits_the_sources_and_can_be_compiled():
+    table = mutants()
+    assert len(table) >= 30 and len({mutant.name for mutant in table}) == len(table)
+    for mutant in table:
+        assert mutant.rule and mutant.edit
+        for module, source in bent_sources(mutant).items():
+            compile(source, module, "exec")
+
+
+@pytest.mark.parametrize("take, times", [("this is nowhere", 0), ("import", 9)])
+def test_a_snippet_that_is_gone_is_refused(take, times, monkeypatch):
+    stale = Mutant("stale", "3.2", "", (Edit("ftruntime/protocol/blame.py", take, ""),))
+    with pytest.raises(
+        StaleMutant, match=f"stale: ftruntime/protocol/blame.py has '{take}' .+ times, not once"
+    ):
+        bent_sources(stale)
+    monkeypatch.setattr(command, "mutants", lambda: (stale,))
+    result = run()
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1 and "mend the table" in result.stderr
+
+
+def test_a_mutant_is_not_hunted_where_the_protocol_is_loaded_already():
+    with pytest.raises(AssertionError, match="imported already"):
+        hunt("cursors-of-the-head", 0, 1)
+
+
+def test_one_is_caught_and_one_outlives_a_few_cases():
+    only = ("--only", "cursors-of-the-head", "--only", "rebuilt-without-all")
+    result = run(*only, "--schedules", 5, "--json")
+    assert result.exit_code == 1, result.output
+    found = json.loads(result.stdout)
+    assert found["caught"] == 1 and found["survived"] == ["rebuilt-without-all"]
+    caught = {row["name"]: row for row in found["mutants"]}["cursors-of-the-head"]
+    assert caught == {"name": "cursors-of-the-head", "schedules": 5, "caught_by": ["exactly_once"]}
+    assert "1 of 2 survived: rebuilt-without-all" in result.stderr
+
+
+def test_all_caught_is_0():
+    result = run(
+        "--only", "rollback-off-the-record", "--only", "cursors-of-the-head", "--schedules", 60, "--jobs", 2
+    )
+    assert result.exit_code == 0, result.output
+    assert "exactly_once" in result.stdout and "SURVIVED" not in result.output
+
+
+@pytest.mark.parametrize(
+    "args, told",
+    [
+        (["--schedules", "0"], "--schedules 0 does not fit"),
+        (["--jobs", "0"], "--jobs 0 does not fit"),
+        (["--seed", "-1"], "--seed -1 does not fit"),
+        (["--only", "nothing"], "no mutant 'nothing'; there are: "),
+    ],
+)
+def test_bad_input_is_one_line(args, told):
+    result = run(*args)
+    assert result.exit_code == 2 and told in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_mutant_is_plain_data():
+    assert msgspec.json.decode(msgspec.json.encode(mutants()), type=tuple[Mutant, ...]) == mutants()
