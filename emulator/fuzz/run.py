@@ -26,6 +26,7 @@ from ..emulation import Emulation
 from ..settings import RunSettings
 from ..settings_file import convert
 
+AGAIN_S = 0.5  # between two signals that time is up
 WALL_SECONDS = 30.0  # a case takes a tenth of one; one that takes this long never ends
 SLOW, STUCK = "too slow", "stuck"
 COLLECT_EVERY = 16  # cases between two collections of garbage
@@ -174,7 +175,8 @@ def _of_head(entry: Any) -> Iterator[str]:
 
 @contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
-    """Raises TooSlow in the body when its time is up; by a signal, for a bug may loop anywhere."""
+    """Raises TooSlow in the body when its time is up; by a signal, for a bug may loop anywhere. The signal
+    comes again until it is heeded: what is raised in a callback of the collector is swallowed."""
 
     def up(number: int, frame: object) -> None:
         raise TooSlow
@@ -184,7 +186,7 @@ def _deadline(seconds: float) -> Iterator[None]:
     except (ValueError, AttributeError):  # not in the main thread, or not on this system: no deadline
         yield
         return
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
         yield
     finally:
