@@ -68,7 +68,7 @@ class Injector:
 
     def crash(self, fault: v.Crash, now: float) -> None:
         for process in self._targets(fault):
-            self._job.launcher.crashed(process, fault.cause or "crash", now)
+            self._job.hosts.crashed(process, fault.cause or "crash", now)
 
     def hang(self, fault: v.Hang, now: float) -> None:
         for process in self._targets(fault):
@@ -120,11 +120,12 @@ class Injector:
 
     def zombie(self, fault: v.Zombie, now: float) -> None:
         """The old processes stand still, are taken for dead, and go on after ``delay``."""
-        if not self._targets(fault):
+        processes = self._job.hosts.detach(fault.replica)
+        if not processes:
             return
-        processes = self._job.launcher.detach(fault.replica)
         for process in processes:
             process.pause()
+        self._job.hub.launcher.detach(fault.replica, now)
         self.last_ended = max(self.last_ended, now + fault.delay)
 
         def come_back(now: float) -> None:
@@ -134,12 +135,13 @@ class Injector:
         self._later(fault.delay, come_back, fault)
 
     def launcher_delay(self, fault: v.LauncherDelay, now: float) -> None:
-        self._job.launcher.delay(fault.replica, fault.seconds)
+        self._job.hub.launcher.delay(fault.replica, fault.seconds)
 
     def replica_lost_for_ever(self, fault: v.ReplicaLostForEver, now: float) -> None:
-        if self._targets(fault):
-            self._job.log_crash(self._job.processes[fault.replica, 0], fault.cause or "lost for ever", now)
-        self._job.launcher.lose(fault.replica, now)
+        leader = self._job.processes.get((fault.replica, 0))
+        if leader is not None:
+            self._job.log_crash(leader, fault.cause or "lost for ever", now)
+        self._job.hub.launcher.lose(fault.replica, now)
 
     # -- network ---------------------------------------------------------------------------------
 
@@ -173,35 +175,35 @@ class Injector:
                 continue
             asks = not fault.one_way or i == 0
             told = not fault.one_way or with_store[0] == 0
-            self._job.store.cut(side, fault.duration, requests=asks, answers=told)
+            self._job.hub.store.cut(side, fault.duration, requests=asks, answers=told)
 
     # -- store -----------------------------------------------------------------------------------
 
     def store_slow(self, fault: v.StoreSlow, now: float) -> None:
-        self._job.store.slow_down(fault.factor)
-        self._later(fault.duration, lambda now: self._job.store.slow_down(1.0), fault)
+        self._job.hub.store.slow_down(fault.factor)
+        self._later(fault.duration, lambda now: self._job.hub.store.slow_down(1.0), fault)
 
     def store_away(self, fault: v.StoreAway, now: float) -> None:
-        self._job.store.unavailable(fault.duration)
+        self._job.hub.store.unavailable(fault.duration)
         self._later(fault.duration, lambda now: None, fault)
 
     def store_lost_answer(self, fault: v.StoreLostAnswer, now: float) -> None:
-        self._job.store.lose_answers(fault.count, lambda request: isinstance(request, Cas))
+        self._job.hub.store.lose_answers(fault.count, lambda request: isinstance(request, Cas))
 
     def store_leader_change(self, fault: v.StoreLeaderChange, now: float) -> None:
-        self._job.store.change_leader(fault.duration, 2.0 * fault.duration)
+        self._job.hub.store.change_leader(fault.duration, 2.0 * fault.duration)
         self._later(fault.duration, lambda now: None, fault)
 
     def store_empty(self, fault: v.StoreEmpty, now: float) -> None:
-        if self._job.store.head is None:  # there was nothing to lose
+        if self._job.hub.store.head is None:  # there was nothing to lose
             self._later(STORE_RESTART_S, lambda now: None, fault)
-        self._job.store.restart_empty(STORE_RESTART_S)
+        self._job.hub.store.restart_empty(STORE_RESTART_S)
 
     def store_restored_old(self, fault: v.StoreRestoredOld, now: float) -> None:
         """As far back as there are backups, if the schedule asks for more."""
-        versions = min(fault.versions, self._job.store.backups)
+        versions = min(fault.versions, self._job.hub.store.backups)
         if versions:
-            self._job.store.restart_older(versions, STORE_RESTART_S)
+            self._job.hub.store.restart_older(versions, STORE_RESTART_S)
         else:
             self._later(STORE_RESTART_S, lambda now: None, fault)
 
