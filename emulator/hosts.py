@@ -55,7 +55,7 @@ class Hosts:
                 job.folds.seat(process)
             team[position] = job.processes[address] = process
         if 0 in team:
-            job.hub.watch(team[0])
+            job.the_hub.watch(team[0])
             team[0].handle(e.Started(), now)
 
     def _end(self, command: End, now: float) -> None:
