@@ -173,6 +173,8 @@ class Emulation:
             if on_progress is not None and time.monotonic() >= look:
                 look = time.monotonic() + 1.0 / LOOKS_PER_SECOND
                 on_progress(self)
+        if self.crossing is not None and self.crossing.interrupted:
+            return "interrupted"
         over = self.crossing.over if self.hub is None and self.crossing is not None else self.the_hub.over
         self.kernel.now = min(over, stop)
         return "all steps are committed" if over < stop else f"stopped after {stop:g} virtual seconds"

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from conformance.checker import Checker, InvariantResult, LogReader, Result
 from faultinject import ScheduleError
@@ -24,8 +24,11 @@ from .rundir import EVENTS, TRACE, RunDir
 from .settings import Faults, RunSettings
 from .stalls import Stalls, Timeline
 from .summary import Measured, summary
-from .workers.crew import Total, crew
+from .workers.crew import Crew, Total, crew
 from .workers.errors import WorkersError
+
+if TYPE_CHECKING:
+    from .workers.wire import Meeting
 
 CHECK_EVERY = 1 << 15  # entries between two words about the progress of the check
 OnSpan = Callable[[int, str, float, float, dict[str, Any]], None]
@@ -78,15 +81,21 @@ def make_emulation(
     return Emulation(settings, faults, log, on_span=on_span, crossing=crossing)
 
 
-def run(settings: RunSettings, faults: Faults, folder: RunDir, progress: Progress) -> Outcome:
-    """Run, check, write. Raises RunError or ConfigError for what the user can mend, OSError of the disk.
+def run(
+    settings: RunSettings,
+    faults: Faults,
+    folder: RunDir,
+    progress: Progress,
+    meeting: Meeting | None = None,
+) -> Outcome:
+    """Run, check, write. ``meeting``: where workers are met that somebody else has started. Raises RunError or ConfigError for what the user can mend, OSError of the disk.
 
     A run that folds begins anew, with more faults known ahead, when one struck a rank that was folded.
     """
     began, window = time.perf_counter(), 0
     while True:
         try:
-            return _run(settings, faults, folder, progress, window, began)
+            return _run(settings, faults, folder, progress, window, began, meeting)
         except Widen as wider:
             progress.widening(wider.window)
             faults, window = wider.faults, wider.window
@@ -95,22 +104,29 @@ def run(settings: RunSettings, faults: Faults, folder: RunDir, progress: Progres
 
 
 def _run(
-    settings: RunSettings, faults: Faults, folder: RunDir, progress: Progress, window: int, began: float
+    settings: RunSettings,
+    faults: Faults,
+    folder: RunDir,
+    progress: Progress,
+    window: int,
+    began: float,
+    meeting: Meeting | None,
 ) -> Outcome:
     emulation = None
     try:
         path = folder.path / EVENTS
         with (
             TraceWriter(folder.path / TRACE, settings.replicas) as trace,
-            crew(settings, faults, path) as team,
+            crew(settings, faults, path, meeting) as team,
         ):
             log = EventLog(path)
             emulation = build(settings, faults, log, trace.span, progress, team.crossing)
             if window:
                 emulation.folds.window = window
-            interrupted, error = drive(emulation, log, progress)
-            if not interrupted and not error:
+            interrupted, error = drive(emulation, log, progress, team)
+            if not error:
                 team.finish()
+            if team.parts:
                 emulation.messages_of_the_dead += team.messages
             total = team.total(log)
             wall = time.perf_counter() - began
@@ -155,7 +171,7 @@ def build(
         raise
 
 
-def drive(emulation: Any, log: EventLog, progress: Progress) -> tuple[bool, str]:
+def drive(emulation: Any, log: EventLog, progress: Progress, team: Crew | None = None) -> tuple[bool, str]:
     """Run the emulation to its end and close ``log``. Raises RunError when the log cannot be written, Widen
     when a run that folds must begin anew.
 
@@ -164,7 +180,8 @@ def drive(emulation: Any, log: EventLog, progress: Progress) -> tuple[bool, str]
     interrupted, error = False, ""
     try:
         try:
-            emulation.run(progress.update)
+            with (team or Crew()).gently():
+                emulation.run(progress.update)
         except KeyboardInterrupt:
             interrupted = True
         except (LogError, Widen, WorkersError):

@@ -8,7 +8,6 @@ about a device is written here, from what the device did.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from .device import FingerprintDevice
 from .kernel import Handler
 from .memory import OutOfMemory
 from .network import CONTROL_BYTES, HOST
+from .resending import Resending
 from .ring_buffers import RingBuffers
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Process:
         self.leads = address[1] == 0
         self.mates: dict[Position, Process] = {}
         self.near: dict[Position, tuple[float, Handler | None]] = {}  # way to a mate: seconds, who hears
-        self.unsent: dict[Address, deque[m.Message]] = {}  # to mates, over links that fail
+        self.unsent: dict[Address, Resending] = {}  # to mates, over links that fail
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
         self.step, self.hear_chunk = rank.step, rank.chunk
@@ -278,31 +278,11 @@ class Process:
         return self.nay == arrival
 
     def _tell_mate(self, to: Address, message: m.Message, now: float) -> None:
-        """Ranks of a replica talk over connections that send again what was lost, in order, until a
-        connection has lost for so long that it is reset."""
+        """Over a link that may fail."""
         waiting = self.unsent.get(to)
         if waiting is None:
-            self.unsent[to] = waiting = deque()
-            self.job.kernel.at(now, self._send_again, (to, now))
-        waiting.append(message)
-
-    def _send_again(self, which: tuple[Address, float], now: float) -> None:
-        (to, since), job = which, self.job
-        waiting = self.unsent[to]
-        while waiting and self.alive:
-            arrival = job.network.arrival(self.address, to, CONTROL_BYTES, now)
-            if arrival == math.inf:
-                break
-            job.reach(self, to, waiting.popleft(), arrival)
-            since = now
-        if not waiting or not self.alive:
-            del self.unsent[to]
-        elif now - since < job.reset_after_s:
-            job.kernel.at(now + SENT_AGAIN_S, self._send_again, (to, since))
-        else:
-            del self.unsent[to]
-            lost = e.PeerLost(to[0], self.member.incarnation, f"the connection to rank {to[1]} was reset")
-            job.kernel.at(now, self.handler, lost)
+            waiting = self.unsent[to] = Resending(self, to, now)
+        waiting.add(message)
 
     def _transmit(
         self,
@@ -568,7 +548,6 @@ class Process:
 
 RING = frozenset({m.Join, m.Chunk, m.Ack})  # messages of a lane; others of a ring may lead to a no
 FETCH = frozenset({m.RangeRequest, m.NotHere})  # over the network of the hosts, with the ranges
-SENT_AGAIN_S = 0.2  # as operating systems do
 STALL_AFTER_S = 2.5e-3  # a rank that joins and stalls forwards chunks for so long
 
 

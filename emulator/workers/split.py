@@ -82,10 +82,11 @@ def _dealt(ranks: int, fan_out: int, workers: int) -> Iterator[tuple[int, Positi
     while len(tops) < workers - 1:  # a narrow tree: its next level
         tops = [below for top in tops for below in children(top, ranks, fan_out)] or list(range(1, ranks))
     sizes = [sum(1 for _ in _subtree(top, ranks, fan_out)) for top in tops]
-    before, whole = ranks - sum(sizes), ranks
+    before, worker = ranks - sum(sizes), 0
     for left, (top, size) in zip(range(len(tops) - 1, -1, -1), zip(tops, sizes, strict=True), strict=True):
-        worker = min(workers - 1, (before + size // 2) * workers // whole)
-        yield max(worker, workers - 1 - left), top  # every worker gets one
+        wanted = min((before + size // 2) * workers // ranks, worker + 1, workers - 1)
+        worker = max(wanted, worker, workers - 1 - left)  # each gets some
+        yield worker, top
         before += size
 
 

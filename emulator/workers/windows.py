@@ -38,8 +38,12 @@ class Window(NamedTuple):
 
 
 class Windows:
-    """One worker's side. ``over``: when the run is over, as far as is known; ``windows``: how many there
-    were."""
+    """One worker's side.
+
+    over:        when the run is over, as far as is known, virtual seconds
+    windows:     how many there were
+    interrupted: the run is to end before the next window
+    """
 
     def __init__(self, wire: Wire, split: Split) -> None:
         self._wire, self._owners = wire, split.owners
@@ -48,6 +52,7 @@ class Windows:
         self._split = split
         self._out = {rank: Outbox() for rank in wire.others}
         self.windows = 0
+        self.interrupted = False
         self.over = math.inf
 
     def begin(self, job: Emulation) -> None:
@@ -119,6 +124,8 @@ class Windows:
             told_of[rank] = (out.first, out.felt)
         careful = job.careful() != frozenset()
         over, tie = (math.inf, math.inf) if job.hub is None else (job.hub.over, job.tie())
+        if self.interrupted:
+            over = 0.0  # everybody ends here
         common = (self._own_standing(), told_of, careful, tie, over)
         raw = {}
         for rank, out in self._out.items():
@@ -162,6 +169,7 @@ class Felt:
         self._known: dict[float, tuple[int, float]] = {}  # of each time: events looked at, least distance
 
     def soonest(self) -> float:
+        """Virtual seconds. Looks at what is due soon, once at each event."""
         found, known = math.inf, {}
         for time, due, last in self._kernel.coming():
             if time + self._least >= found:

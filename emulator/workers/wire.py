@@ -52,7 +52,7 @@ class Wire:
         self._in = {rank: torch.zeros(FIRST, dtype=torch.uint8) for rank in self.others}
         self._store = _store(meeting)
         _gather(self._store, meeting, lost)
-        if meeting.address == LOOPBACK:
+        if meeting.address == LOOPBACK:  # else gloo would look up this machine's name
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         try:
             dist.init_process_group(
@@ -83,6 +83,15 @@ class Wire:
         for rank, work in sends:
             self._finish(rank, work)
         return found
+
+    def tell(self, rank: int, packet: bytes) -> None:
+        """Give one worker a packet. Raises WorkersError when it is lost."""
+        for work in self._send(rank, packet):
+            self._finish(rank, work)
+
+    def hear(self, rank: int) -> bytes:
+        """Take the next packet of one worker. Raises WorkersError when it is lost."""
+        return self._receive(rank)
 
     def _send(self, rank: int, packet: bytes) -> list[Any]:
         """Start sending."""

@@ -20,7 +20,7 @@ class FakeEmulation:
     fails_at: int | None = None
     waits = False  # for a real Ctrl-C
 
-    def __init__(self, settings, faults, log, on_span=None):
+    def __init__(self, settings, faults, log, on_span=None, crossing=None):
         self.settings, self.log, self.on_span = settings, log, on_span
         self.now, self.steps_committed, self.rounds, self.messages = 0.0, 0, 0, 0
         self.effective_training_time = 0.0

@@ -1,4 +1,4 @@
-"""A job run by several workers that are threads of this process: as many as are wanted, and quick to start."""
+"""A job run by several workers that are threads of this process: many, and quick to start."""
 
 from __future__ import annotations
 
