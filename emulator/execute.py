@@ -88,9 +88,11 @@ def run(
     progress: Progress,
     meeting: Meeting | None = None,
 ) -> Outcome:
-    """Run, check, write. ``meeting``: where workers are met that somebody else has started. Raises RunError or ConfigError for what the user can mend, OSError of the disk.
+    """Run, check, write.
 
+    meeting: where workers are met that somebody else has started
     A run that folds begins anew, with more faults known ahead, when one struck a rank that was folded.
+    Raises RunError or ConfigError for what the user can mend, OSError of the disk.
     """
     began, window = time.perf_counter(), 0
     while True:

@@ -73,8 +73,8 @@ class Crew:
 
     @contextmanager
     def gently(self) -> Iterator[None]:
-        """Let the first Ctrl-C end the run between two windows, where workers have come equally far; the second
-        ends it at once. Raises KeyboardInterrupt in either case."""
+        """Let the first Ctrl-C end the run between two windows, where workers have come equally far, and the
+        second at once. Raises KeyboardInterrupt in either case."""
         crossing = self.crossing
         if crossing is None or threading.current_thread() is not threading.main_thread():
             yield

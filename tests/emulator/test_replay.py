@@ -50,7 +50,7 @@ def test_it_runs_with_the_settings_and_the_faults_of_the_folder(fake, monkeypatc
     record("--seed", "9")
     made = []
 
-    def make(settings, faults, log, on_span):
+    def make(settings, faults, log, on_span, crossing=None):
         made.append((settings.seed, len(faults.faults)))
         return fake(settings, faults, log, on_span)
 
