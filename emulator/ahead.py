@@ -10,6 +10,7 @@ from faultinject.targets import ranks_of
 from ftruntime.protocol.ids import Position
 
 Interruption = tuple[AnyFault, ...]
+SINGLE = ("rank", "host", "rack", "link")  # targets that are some positions of a replica
 MOST_DRAWN = 8  # interruptions drawn ahead for each fault that is looked for: not all touch single positions
 
 
@@ -78,7 +79,10 @@ class Coming:
 
 def positions_of(fault: AnyFault, shape: JobShape) -> frozenset[Position]:
     """The single positions that ``fault`` touches; none where it touches all ranks of a replica alike."""
-    if getattr(fault, "rank", None) is None and getattr(fault, "host", None) is None:
+    position = getattr(fault, "position", None)
+    if position is not None:
+        return frozenset({position})
+    if all(getattr(fault, name, None) is None for name in SINGLE):
         return frozenset()
     return frozenset(position for _, position in ranks_of(fault, shape))
 

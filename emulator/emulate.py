@@ -64,6 +64,7 @@ DETAILS = (
     Option("fan_out", int, "Children of a rank in the tree of its replica."),
     Option("fold", bool, "Run positions that behave alike once, and count them (fingerprint only)."),
     Option("hbm_gib", float, "GiB of memory of a mock GPU."),
+    Option("buildings", int, "Buildings that replicas lie in, each whole in one of them."),
     Option("max_virtual_hours", float, "Safety stop.", "far beyond what --steps need"),
     Option("corpus", str, "Text file to train on; may be given again.", "documents made by faker"),
     Option("locales", str, "A locale of faker's documents; may be given again.", "several"),

@@ -32,11 +32,12 @@ from .folds import Folds
 from .hardware import MemoryConfig
 from .inject import Injector
 from .kernel import Kernel, settled_heap
-from .launcher import Launcher
 from .network import Network, NetworkConfig
+from .operated import OperatedLauncher
 from .process import Process
 from .settings import RunSettings
 from .spans import OnSpan, Spans
+from .storage import Storage
 from .store import EmulatedStore, StoreConfig
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Emulation:
         self.settings, self.config, self.shape = settings, settings.job_config(), settings.shape()
         self.kernel = Kernel()
         self.log = log
-        network = NetworkConfig(buildings=min(12, self.config.replicas))
+        network = NetworkConfig(buildings=self.shape.buildings_used)
         self.network = Network(self.config.replicas, self.config.ranks_per_replica, network)
         self.lanes = [self.kernel.lane(position) for position in range(self.config.ranks_per_replica)]
         self.votes: list[Process] | None = None  # who said yes, while ``Alike`` looks on
@@ -100,12 +101,12 @@ class Emulation:
         self._root = lineage_root(self.config.job, self.config.initial_digest)
         self._corpus = corpus or _corpus(settings, self.config.stream_count)
         self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
-        self.storage: dict[str, dict[Position, tuple[Any, int]]] = {}
+        self.storage = Storage()
         self._recorded: frozenset[str] = frozenset()
         self._newest = (0, 0)  # (epoch, version) of the newest head that was seen
         self._productive = 0.0
         self._spans = Spans(on_span)
-        self.launcher = Launcher(self)
+        self.launcher = OperatedLauncher(self)
         self._injector = Injector(self)
         self._agenda = Agenda(faults if isinstance(faults, Schedule) else Schedule())
         self._faults = faults
@@ -173,7 +174,10 @@ class Emulation:
         leader's word while faults wait for what it does."""
         self.network.forget_old(self.kernel.now)  # no lane has come further than the next event outside
         positions = self.network.touched_positions()
-        return positions if positions is None or not self._agenda.waits else positions | LEADERS
+        if positions is None:
+            return None
+        positions |= self._injector.careful
+        return positions | LEADERS if self._agenda.waits else positions
 
     def _done(self) -> bool:
         head = self.store.head
@@ -321,15 +325,15 @@ class Emulation:
             for index in range(r.start, r.start + r.count)
         )
 
-    def save(self, name: str, position: Position, device: FingerprintDevice) -> None:
-        self.storage.setdefault(name, {})[position] = (device.snapshot(), device.digest())
-
-    def stored_state(self, name: str, position: Position, device: FingerprintDevice) -> Any:
-        """The shard of a checkpoint, or of the initial state; None where there is none."""
+    def stored_state(self, name: str, position: Position, device: FingerprintDevice) -> tuple[Any, str]:
+        """The shard of a checkpoint, or of the initial state, and what is wrong with it."""
         if name == "initial":
-            return device.initial_state()
-        shard = self.storage.get(name, {}).get(position)
-        return None if shard is None else shard[0]
+            return device.initial_state(), ""
+        return self.storage.read(name, position, device)
+
+    def damage(self, position: Position, damage: str) -> None:
+        """A checkpoint's shard is spoilt."""
+        self.storage.damage(position, damage, self.make_device(0, position))
 
     # -- what processes and the store say ----------------------------------------------------------
 
@@ -457,7 +461,7 @@ class Emulation:
                 self.log(["checkpoint", now, checkpoint.name, checkpoint.step, checkpoint.lineage, digests])
         self._recorded = frozenset(c.name for c in head.checkpoints)
         for name in [n for n in self.storage if n not in self._recorded and self._older(n, head)]:
-            del self.storage[name]
+            self.storage.delete(name)
 
     def _older(self, name: str, head: Head) -> bool:
         """Storage keeps what is on record, and what may still come on record."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import faultinject
 from ftruntime.protocol import events as e
 from ftruntime.protocol import store as s
+from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.head import Status
-from ftruntime.protocol.ids import MemberId, Position, Replica
+from ftruntime.protocol.ids import Address, MemberId, Position, Replica
 from ftruntime.protocol.rank import Rank
 
 from .process import Process
@@ -42,6 +43,9 @@ class Launcher:
         self._delay = [0.0] * replicas
         self._lost: set[Replica] = set()
         self._ended: list[Process] = []  # whose devices still hold what they held
+        self._hangs: set[Address] = set()  # ranks of which the next process hangs as soon as it has started
+        self._hung: set[Replica] = set()  # replicas of which the present life has such a process
+        self._away_until = [0.0] * replicas  # until when a launcher sees nothing and starts nothing
         self._leased = [0.0] * replicas  # when the leader was last seen with a lease, or could not have one
         self._warm_up = [job.first_warm_up_s] * replicas
 
@@ -57,7 +61,7 @@ class Launcher:
     # -- starting ----------------------------------------------------------------------------------
 
     def _start(self, replica: Replica, now: float) -> None:
-        job, config = self._job, self._job.config
+        job, config = self._job, self.config_of(replica)
         life = self.lives[replica]
         self.lives[replica] += 1
         self.states[replica] = "catching up"
@@ -71,9 +75,17 @@ class Launcher:
             if job.folds is not None:
                 job.folds.seat(process)
             mates[position] = job.processes[address] = process
+            if address in self._hangs:
+                self._hangs.remove(address)
+                self._hung.add(replica)
+                process.stick()
         leader = mates[0]
         job.store.watch(replica, leader.watched)
         leader.handle(e.Started(), now)
+
+    def config_of(self, replica: Replica) -> JobConfig:
+        """The configuration that the next life is started with."""
+        return self._job.config
 
     def delay(self, replica: Replica, seconds: float) -> None:
         """The next restart begins so much later."""
@@ -114,7 +126,9 @@ class Launcher:
 
     def _restart(self, which: tuple[Replica, int], now: float) -> None:
         replica, life = which
-        if life == self.lives[replica] and replica not in self._lost:
+        if now < self._away_until[replica]:
+            self._job.kernel.at(self._away_until[replica], self._restart, which)
+        elif life == self.lives[replica] and replica not in self._lost:
             self._start(replica, now)
 
     # -- ending --------------------------------------------------------------------------------------
@@ -130,7 +144,9 @@ class Launcher:
 
     def _seen(self, which: tuple[Replica, int], now: float) -> None:
         replica, life = which
-        if life == self.lives[replica] and self.states[replica] in ("up", "catching up"):
+        if now < self._away_until[replica]:
+            self._job.kernel.at(self._away_until[replica], self._seen, which)
+        elif life == self.lives[replica] and self.states[replica] in ("up", "catching up"):
             self.end(replica, "a process died", now)
 
     def left(self, process: Process, reason: str, restart: bool, now: float) -> None:
@@ -158,6 +174,9 @@ class Launcher:
             self._ended.append(process)
         job.store.unwatch(replica)
         self._log_exit(member, reason, replica not in self._lost, now)
+        if replica in self._hung:
+            self._hung.remove(replica)
+            job.injector.life_ended(replica, now)
         if member.incarnation:
             job.store.submit(replica, s.Expire(member), _ignore)
         job.down(replica, now)
@@ -190,13 +209,14 @@ class Launcher:
                 lost = e.PeerLost(replica, life, "connection reset")
                 job.kernel.at(now + latency, peer.handler, lost)
 
-    def detach(self, replica: Replica) -> list[Process]:
+    def detach(self, replica: Replica, restart: bool = True) -> list[Process]:
         """Take the processes for dead without ending them: they may come back as zombies."""
         processes = [self._job.processes.pop((replica, position)) for position in self._job.positions]
         processes[0].leads = False
         self._job.zombies.append(processes[0])
         self._job.down(replica, self._job.kernel.now)
-        self._restart_later(replica, self._job.kernel.now)
+        if restart:
+            self._restart_later(replica, self._job.kernel.now)
         return processes
 
     def _look(self, replica: Replica, now: float) -> None:
@@ -212,7 +232,7 @@ class Launcher:
             or job.store.leased(leader.member)
             or not (leader.member.incarnation or open_to_new)
         )
-        if well or self._started[replica] > self._leased[replica]:
+        if well or now < self._away_until[replica] or self._started[replica] > self._leased[replica]:
             self._leased[replica] = now
         elif (
             now - max(self._leased[replica], job.store.leases_lost)

@@ -27,6 +27,7 @@ from .device import FingerprintDevice
 from .kernel import Handler
 from .memory import OutOfMemory
 from .network import CONTROL_BYTES, HOST
+from .odd import Odd, send_spoilt
 from .ring_buffers import RingBuffers
 
 if TYPE_CHECKING:
@@ -38,12 +39,13 @@ class Process:
 
     leads: what it does is what its replica does: at position 0, and not taken for dead
     mates: the processes of its life of the replica, by position
+    odd:   what faults have left in it (``odd.py``); None while it is well
     sent:  messages sent, for the report; weight: for how many positions (``folding.py``)
     """
 
     __slots__ = (
         "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler",
-        "hear_chunk", "host_free", "job", "lane", "leads", "mates", "near", "pending", "rank",
+        "hear_chunk", "host_free", "job", "lane", "leads", "mates", "near", "odd", "pending", "rank",
         "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent", "weight",
     )  # fmt: skip
 
@@ -56,6 +58,7 @@ class Process:
         self.unsent: dict[Address, deque[m.Message]] = {}  # to mates, over links that fail
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
+        self.odd: Odd | None = None
         self.step, self.hear_chunk = rank.step, rank.chunk
         self.backlog: list[tuple[Callable[[Any, float], None], Any]] | None = None  # while paused
         self.rings: dict[Round, RingBuffers] = {}
@@ -194,6 +197,9 @@ class Process:
             start = now + size * buffers.reduce_s
             if buffers.network.faulty:
                 arrival = buffers.network.arrival(self.address, buffers.target, size, start)
+                if buffers.network.doubled and buffers.right is not None:
+                    chunk = m.Chunk(effect.round, buffers.incarnation, give, effect.push, data)
+                    buffers.at(arrival, buffers.right, chunk)
             else:  # Network.arrival, for one link
                 free, nic = buffers.free, buffers.nic
                 if free[nic] > start:
@@ -214,7 +220,10 @@ class Process:
         if arrival == math.inf:
             self._link_failed(buffers.target, chunk.round, now)
             return
-        buffers.at(arrival, buffers.right, chunk)
+        if self.odd is not None and self.odd.chunks:
+            send_spoilt(self, self.odd, buffers, chunk, arrival)
+        else:
+            buffers.at(arrival, buffers.right, chunk)
         if self.job.completions:
             self.lane.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
 
@@ -223,6 +232,9 @@ class Process:
         to, message = effect.to, effect.message
         if to[0] != self.address[0]:
             size = HOST if type(message) in FETCH else CONTROL_BYTES
+            if self.odd is not None and self.odd.asks and type(message) is m.RangeRequest:
+                self.odd.asks -= 1
+                self.job.kernel.at(now, self.job.launcher.donor_dies, to)
             self._transmit(to, message, size, now, Process.handle)
         elif self.unsent or self.job.network.touched(self.address, now):
             self._tell_mate(to, message, now)
@@ -286,7 +298,10 @@ class Process:
         target = job.processes.get(to)
         if target is not None and target.alive and target.member.incarnation:
             bound = target.handler if handler is Process.handle else handler.__get__(target)
-            self._scheduler(message)(arrival + extra, bound, e.Received(self.address, message))
+            at = self._scheduler(message)
+            at(arrival + extra, bound, e.Received(self.address, message))
+            if job.network.faulty and job.network.doubled:
+                at(arrival + extra, bound, e.Received(self.address, message))
         else:
             self._refused(to[0], arrival + (arrival - now), now)
 
@@ -337,8 +352,11 @@ class Process:
         """Ranges travel over the host network, not through the NIC that FTAR uses."""
         data = self.device.range_data(effect.lineage, effect.index)
         fields = (effect.lineage, effect.index, self.member.replica, self.member.incarnation)
+        seconds = self.device.range_bytes / self.job.host_bps
+        if self.odd is not None:
+            seconds, data = self.odd.hands_out(seconds, data, self.device)
         message = m.RangeData(*fields, True, data)
-        self.host_free = max(now, self.host_free) + self.device.range_bytes / self.job.host_bps
+        self.host_free = max(now, self.host_free) + seconds
         self._transmit(effect.to, message, HOST, now, Process.on_range, extra=self.host_free - now)
 
     def reconnect(self, effect: f.Reconnect, now: float) -> None:
@@ -359,15 +377,20 @@ class Process:
 
     def launch(self, effect: f.Launch, now: float) -> None:
         """Forward and backward; the protocol hears of each bucket when the device has it."""
-        plan, task = effect.plan, effect.task
+        plan, task, begin = effect.plan, effect.task, now
+        if self.odd is not None:
+            if self.odd.doom:
+                self.die_of(self.odd.doom, now)
+                return
+            begin = now if effect.reuse else self.odd.waits_for_samples(now)
         try:
-            launched = self.device.launch(task.ranges, self.job.read(task.ranges), effect.reuse, now)
+            launched = self.device.launch(task.ranges, self.job.read(task.ranges), effect.reuse, begin)
             self._open_ring(plan, task, zeros=False)
         except OutOfMemory as error:
-            self._die(f"{error}", now)
+            self.die_of(f"{error}", now)
             return
         if not launched.finite:
-            self._die("the gradient is not a number", now)
+            self.die_of("the gradient is not a number", now)
             return
         self._note_computed(plan, task, launched.reused, now)
         if self.leads:
@@ -420,7 +443,7 @@ class Process:
                 assert task.tap is not None
                 self.device.hold(plan.round, self._shape(task), plan.contributors.index(task.tap))
         except OutOfMemory as error:
-            self._die(f"{error}", now)
+            self.die_of(f"{error}", now)
 
     def measure(self, effect: f.Measure, now: float) -> None:
         if self.leads:
@@ -432,6 +455,9 @@ class Process:
         """The optimizer step; logged, as the device did it, when the device has it done."""
         if self.leads:
             self.job.applying(self.address[0], effect.plan.round, now)
+        if self.odd is not None and self.odd.doom:
+            self.die_of(self.odd.doom, now)
+            return
         plan, device, member = effect.plan, self.device, self.member
         contributing = member in plan.contributors
         base = [device.lineage, device.digest()]
@@ -463,7 +489,7 @@ class Process:
         try:
             self.device.freeze(effect.lineage, now)
         except OutOfMemory as error:
-            self._die(f"{error}", now)
+            self.die_of(f"{error}", now)
 
     def release(self, effect: f.Release, now: float) -> None:
         self.device.release(effect.lineage)
@@ -473,16 +499,16 @@ class Process:
         try:
             self.device.stage(effect.lineage, effect.index, self.tapped)
         except OutOfMemory as error:
-            self._die(f"{error}", now)
+            self.die_of(f"{error}", now)
 
     def unstage(self, effect: f.Unstage, now: float) -> None:
         self.device.unstage(effect.lineage)
 
     def restore(self, effect: f.Restore, now: float) -> None:
         """Stage a shard from storage; one that storage does not have fails at once."""
-        state = self.job.stored_state(effect.name, self.address[1], self.device)
-        if state is None:
-            failed = e.Restored(effect.lineage, False, f"checkpoint {effect.name} has no such shard")
+        state, wrong = self.job.stored_state(effect.name, self.address[1], self.device)
+        if wrong:
+            failed = e.Restored(effect.lineage, False, f"checkpoint {effect.name} {wrong}")
             self.job.kernel.at(now, self.handler, failed)
             return
         self.source = "initial" if effect.name == "initial" else "checkpoint"
@@ -500,13 +526,18 @@ class Process:
         self.job.kernel.at(now + self.job.warm_up_s(self.address[0]), self.handler, e.Warm())
 
     def save_shard(self, effect: f.SaveShard, now: float) -> None:
-        self.job.save(effect.name, self.address[1], self.device)
+        if self.odd is not None and now < self.odd.full_until:
+            failed = e.Saved(effect.name, False, "no space is left on the disk")
+            self.job.kernel.at(now, self.handler, failed)
+            return
+        self.job.storage.save(effect.name, self.address[1], self.device)
         self.job.kernel.at(now + self.job.storage_s, self.handler, e.Saved(effect.name, True))
 
     # -- time, store, end ------------------------------------------------------------------------
 
     def set_timer(self, effect: f.SetTimer, now: float) -> None:
-        self.job.kernel.at(now + effect.after, self.handler, e.TimerFired(effect.name, effect.tag))
+        after = effect.after if self.odd is None else self.odd.lasts(effect.after)
+        self.job.kernel.at(now + after, self.handler, e.TimerFired(effect.name, effect.tag))
 
     def store_call(self, effect: f.StoreCall, now: float) -> None:
         call = effect.call
@@ -526,7 +557,7 @@ class Process:
     def note(self, effect: f.Note, now: float) -> None:
         self.job.noted(self, effect, now)
 
-    def _die(self, reason: str, now: float) -> None:
+    def die_of(self, reason: str, now: float) -> None:
         """The device or the host failed: the protocol hears of it, and the process ends."""
         self.job.log_crash(self, reason, now)
         self.handle(e.LocalError(ErrorReport(ErrorClass.LOCAL_FATAL, reason)), now)

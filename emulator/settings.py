@@ -49,6 +49,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     corpus:             text files; none: documents made by faker in ``locales`` (none: several)
     max_virtual_hours:  safety stop; None: far beyond what ``steps`` need
     hbm_gib:            memory of a mock GPU
+    buildings:          replica r lies in building r mod buildings
     fold:               run positions that behave alike once, and count them (fingerprint only)
     overrides:          any other key of JobConfig, nested as there; they win over the fields above
     """
@@ -79,6 +80,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_virtual_hours: float | None = None
     fan_out: int = 32
     hbm_gib: float = 80.0
+    buildings: int = 12
     fold: bool = False
     overrides: dict[str, Any] = {}
 
@@ -124,7 +126,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """What faults can hit. Raises ConfigError."""
         job = self.job_config()
         return JobShape(
-            replicas=job.replicas, ranks_per_replica=job.ranks_per_replica, min_replicas=job.min_replicas
+            replicas=job.replicas,
+            ranks_per_replica=job.ranks_per_replica,
+            min_replicas=job.min_replicas,
+            buildings=self.buildings,
         )
 
     def mtbf_seconds(self) -> float:
@@ -192,6 +197,8 @@ def _complaints(s: RunSettings) -> Iterator[str]:
             yield f"{name} is {value:g}: it must be a number above 0"
     if s.fold and s.fidelity != "fingerprint":
         yield f"fold is for fidelity fingerprint: with {s.fidelity} every rank has numbers of its own"
+    if s.buildings < 1:
+        yield f"buildings is {s.buildings}: it must be at least 1"
     if not 0 <= s.jitter < 1:
         yield f"jitter is {s.jitter:g}: it is a share, 0 or more and below 1"
     if s.locales:

@@ -11,7 +11,7 @@ from .model import default_mtbf, draw, interruptions
 from .restart import RestartTime, draw_restart
 from .schedule import Schedule, check, dump, dumps, load, loads
 from .shape import JobShape, Rank
-from .targets import ranks_of, replica_of
+from .targets import ranks_of, replica_of, replicas_of
 from .vocabulary import KINDS, AnyFault, Fault, Phase, kind_of
 
 __all__ = [
@@ -41,4 +41,5 @@ __all__ = [
     "loads",
     "ranks_of",
     "replica_of",
+    "replicas_of",
 ]
