@@ -90,5 +90,4 @@ def positions_of(fault: AnyFault, shape: JobShape) -> frozenset[Position]:
 def _expected(fault: AnyFault, step_seconds: float) -> float:
     if fault.at is not None:
         return fault.at
-    assert fault.step is not None
-    return fault.step * step_seconds
+    return (fault.step or 0) * step_seconds

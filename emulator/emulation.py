@@ -41,6 +41,7 @@ from .storage import Storage
 from .store import EmulatedStore, StoreConfig
 
 if TYPE_CHECKING:
+    from .points import Points
     from .tensor_pool import Pool
 
 Faults = Schedule | Iterator[tuple[AnyFault, ...]]
@@ -60,6 +61,7 @@ class Emulation:
     faults:   a schedule, or an endless iterator of (simultaneous) faults in order of time
     on_span:  called with (replica, name, start, end, args) for each span of the trace; None: no trace
     corpus:   what to read instead of what the settings name
+    points:   count the fault points that are reached, though no fault waits for one
     Raises ConfigError and OutOfMemory for settings that cannot run.
     """
 
@@ -70,6 +72,7 @@ class Emulation:
         log: Callable[[Entry], None],
         on_span: OnSpan | None = None,
         corpus: Readable | None = None,
+        points: bool = False,
     ) -> None:
         self.settings, self.config, self.shape = settings, settings.job_config(), settings.shape()
         self.kernel = Kernel()
@@ -108,8 +111,13 @@ class Emulation:
         self._spans = Spans(on_span)
         self.launcher = OperatedLauncher(self)
         self._injector = Injector(self)
-        self._agenda = Agenda(faults if isinstance(faults, Schedule) else Schedule())
+        self.agenda = Agenda(faults if isinstance(faults, Schedule) else Schedule())
         self._faults = faults
+        self.points: Points | None = None
+        if points or self.agenda.waits_for_points:
+            from .points import Points
+
+            self.points = Points(self)
         self.folds: Folds | None = None
         if settings.fold:
             self._faults = faults if isinstance(faults, Schedule | Drawn) else Drawn(faults)
@@ -174,10 +182,10 @@ class Emulation:
         leader's word while faults wait for what it does."""
         self.network.forget_old(self.kernel.now)  # no lane has come further than the next event outside
         positions = self.network.touched_positions()
-        if positions is None:
+        if positions is None or self.agenda.waits_for_points:
             return None
         positions |= self._injector.careful
-        return positions | LEADERS if self._agenda.waits else positions
+        return positions | LEADERS if self.agenda.waits else positions
 
     def _done(self) -> bool:
         head = self.store.head
@@ -436,13 +444,22 @@ class Emulation:
         self._phase(replica, Phase.APPLY, now)
 
     def _phase(self, replica: Replica, phase: Phase, now: float) -> None:
-        """Faults that wait for this phase fall due: at once, or when no lane is in the midst of anything."""
+        """Faults that wait for this phase fall due."""
         step = self.processes[replica, 0].rank.member.step
-        due = self._agenda.at_phase(replica, step, phase)
+        self.strike(self.agenda.at_phase(replica, step, phase), now)
+
+    def strike(self, due: tuple[AnyFault, ...], now: float) -> None:
+        """Faults that waited for this: at once, or when no lane is in the midst of anything."""
         if due and self.kernel.in_lane:
             self.kernel.at(now, self._due, due)
         else:
             self._due(due, now)
+
+    def reached(self, point: str, address: Address) -> None:
+        """A driver has come to a fault point. Faults strike when it has done what it is about to do."""
+        due = () if self.points is None else self.points.reach(point, address)
+        if due:
+            self.kernel.at(self.now, self._due, due)
 
     def down(self, replica: Replica, now: float) -> None:
         """All processes of the replica are gone."""

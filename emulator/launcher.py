@@ -75,11 +75,14 @@ class Launcher:
             if job.folds is not None:
                 job.folds.seat(process)
             mates[position] = job.processes[address] = process
+            if job.points is not None:
+                job.points.watch(process)
             if address in self._hangs:
                 self._hangs.remove(address)
                 self._hung.add(replica)
                 process.stick()
         leader = mates[0]
+        job.reached("launcher.start", leader.address)
         job.store.watch(replica, leader.watched)
         leader.handle(e.Started(), now)
 
@@ -147,6 +150,7 @@ class Launcher:
         if now < self._away_until[replica]:
             self._job.kernel.at(self._away_until[replica], self._seen, which)
         elif life == self.lives[replica] and self.states[replica] in ("up", "catching up"):
+            self._job.reached("launcher.death", (replica, 0))
             self.end(replica, "a process died", now)
 
     def left(self, process: Process, reason: str, restart: bool, now: float) -> None:
@@ -167,6 +171,7 @@ class Launcher:
     def end(self, replica: Replica, reason: str, now: float, restart: bool = True) -> None:
         """End what is left of the replica, expire its lease at once, and start it again."""
         job = self._job
+        job.reached("launcher.end", (replica, 0))
         member = job.processes[replica, 0].member
         for position in job.positions:
             process = job.processes.pop((replica, position))
@@ -238,6 +243,7 @@ class Launcher:
             now - max(self._leased[replica], job.store.leases_lost)
             > RENEWALS_MISSED * job.config.timeouts.lease / 3
         ):
+            self._job.reached("launcher.no_lease", (replica, 0))
             self.end(replica, "the leader has no lease and does not renew it", now)
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .ring_buffers import RingBuffers
 
 
+SPOILT = "a chunk does not fit its checksum"
+
+
 class Clock:
     """A clock that runs at its own rate, from a time at which it showed something else than the true one."""
 
@@ -141,4 +144,4 @@ def _hear_checked(process: Process, event: Checked, now: float) -> None:
         process.on_chunk(chunk, now)
     elif chunk.round in process.rings:
         left = process.rings[chunk.round].left
-        process.handle(e.Transient(chunk.round, left, "a chunk does not fit its checksum"), now)
+        process.handle(e.Transient(chunk.round, left, SPOILT), now)

@@ -119,6 +119,8 @@ def _double(job: Emulation, model: Process, position: Position) -> Process:
     device = model.device.twin(position, state_of(position, model.device.state))
     process = Process(job, twin(model.rank, position), device, address)
     process.mates = model.mates
+    if job.points is not None:
+        job.points.watch(process)
     process.host_free, process.source = model.host_free, model.source
     process.reported = dict(model.reported)
     round = next(iter(process.rank.member.shares))

@@ -7,7 +7,8 @@ from .agenda import Agenda
 from .budget import fits_budget
 from .causes import CAUSES, Cause, causes_seen
 from .errors import ScheduleError
-from .model import default_mtbf, draw, interruptions
+from .model import Patterns, default_mtbf, draw, interruptions
+from .points import POINTS, Point
 from .restart import RestartTime, draw_restart
 from .schedule import Schedule, check, dump, dumps, load, loads
 from .shape import JobShape, Rank
@@ -17,12 +18,15 @@ from .vocabulary import KINDS, AnyFault, Fault, Phase, kind_of
 __all__ = [
     "CAUSES",
     "KINDS",
+    "POINTS",
     "Agenda",
     "AnyFault",
     "Cause",
     "Fault",
     "JobShape",
+    "Patterns",
     "Phase",
+    "Point",
     "Rank",
     "RestartTime",
     "Schedule",

@@ -50,10 +50,13 @@ def fits_budget(faults: Iterable[AnyFault], shape: JobShape) -> bool:
     """
     faults = tuple(faults)
     outages = [outage for fault in faults if (outage := outage_of(fault, faults, shape)) is not None]
-    if _most_out_at_once(outages) > shape.replicas - shape.min_replicas:
+    donors = sum(isinstance(fault, DonorLost) for fault in faults)  # that die, whoever they are, at any time
+    if _most_out_at_once(outages) + donors > shape.replicas - shape.min_replicas:
         return False
     lossy = [fault for fault in faults if isinstance(fault, StoreEmpty | StoreRestoredOld)]
     losses = [_span(fault, RECOVERY_SECONDS) for fault in lossy]
+    if losses and donors:
+        return False
     return not any(_overlap(loss, outage) for loss in losses for outage in outages)
 
 
@@ -76,8 +79,6 @@ TRAINS_ON = (
 def _put_out(fault: AnyFault, shape: JobShape) -> frozenset[int]:
     if isinstance(fault, TRAINS_ON):
         return frozenset()
-    if isinstance(fault, DonorLost):
-        return frozenset(range(shape.replicas))  # any may be the donor
     groups = getattr(fault, "groups", None)
     return _cut_off(groups) if groups else replicas_of(fault, shape)
 

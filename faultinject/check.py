@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from .errors import ScheduleError, shown
+from .errors import ScheduleError, choose, shown
 from .fields import FIELDS
+from .points import POINTS
 from .shape import JobShape
 from .vocabulary import AnyFault, Fault, Group, Link, kind_of
 
@@ -63,7 +64,10 @@ def _check_ranges(fault: Fault, place: str) -> None:
 
 
 def _check_onset(fault: Fault, place: str) -> None:
-    either = 'give either "at", or "step" and "phase"'
+    either = 'give one of "at", "step" and "phase", or "point"'
+    if fault.point is not None:
+        _check_point(fault, place, either)
+        return
     if fault.at is None and fault.step is None and fault.phase is None:
         raise ScheduleError(f"{place}: {kind_of(fault)} has no onset; {either}")
     for name, other in (("step", "phase"), ("phase", "step")):
@@ -74,6 +78,19 @@ def _check_onset(fault: Fault, place: str) -> None:
         if value is not None and getattr(fault, other) is None:
             beside = f"missing beside {name} {shown(value)}"
             raise ScheduleError(f"{place}.{other}: {beside}; write {FIELDS[other].write}")
+
+
+def _check_point(fault: Fault, place: str, either: str) -> None:
+    """A point may have a step beside it, and nothing else."""
+    assert fault.point is not None
+    if fault.point not in POINTS:
+        told = f"{shown(fault.point)} is not a fault point"
+        raise ScheduleError(f"{place}.point: {told}; {choose(fault.point, POINTS)}")
+    for name in ("at", "phase"):
+        value = getattr(fault, name)
+        if value is not None:
+            beside = f"stands beside point {shown(fault.point)}"
+            raise ScheduleError(f"{place}.{name}: {shown(value)} {beside}; {either}")
 
 
 def _check_one_target(fault: Fault, place: str) -> None:

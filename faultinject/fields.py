@@ -63,6 +63,7 @@ FIELDS: dict[str, Field] = {
     "at": Field("seconds from the start of the job, 0 or more, as 12.5", _from_zero),
     "step": Field("a step number, an integer, 0 or more", _from_zero),
     "phase": Field("one of " + ", ".join(Phase), _any),
+    "point": Field("the name of a fault point, as vote.yes", _any),
     "cause": Field('a text, as "network"', _any),
     "rank": Field("[replica, position], two integers, 0 or more, as [3, 17]", _pair_from_zero),
     "host": Field("[replica, host], two integers, 0 or more, as [3, 2]", _pair_from_zero),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from .budget import fits_budget
 from .decode import refuse_unknown
+from .points import POINTS
 from .schedule import Schedule
 from .shape import JobShape
 from .vocabulary import KINDS, AnyFault, Group, Phase
@@ -74,7 +75,8 @@ def _faults_of(cls: type[AnyFault], fields: dict[str, Drawn], onsets: Drawn) -> 
 def _onsets(horizon_seconds: int, max_step: int) -> Drawn:
     by_time = st.fixed_dictionaries({"at": st.integers(0, horizon_seconds).map(float)})
     by_phase = st.fixed_dictionaries({"step": st.integers(0, max_step), "phase": st.sampled_from(Phase)})
-    return st.one_of(by_phase, by_time)
+    by_point = st.fixed_dictionaries({"point": st.sampled_from(list(POINTS))})
+    return st.one_of(by_phase, by_time, by_point)
 
 
 def _fields(shape: JobShape) -> dict[str, Drawn]:

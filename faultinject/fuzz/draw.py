@@ -12,15 +12,17 @@ from typing import Any
 
 import msgspec
 
+from ..points import POINTS
 from ..shape import RANKS_PER_HOST, RANKS_PER_RACK, JobShape
-from ..vocabulary import KINDS, AnyFault, Crash, Phase, ScaleDown, ScaleUp
+from ..vocabulary import KINDS, AnyFault, CheckpointDamaged, Crash, Phase, ScaleDown, ScaleUp
 from .promised import is_promised
 
 HORIZONS = (60.0, 60.0, 120.0, 240.0)  # seconds in which faults begin
 NUMBERS = (1, 1, 2, 2, 3, 3, 4, 5)  # of faults, before those are taken out that exceed what is promised
 APART = (0.0, 0.0, 0.001, 0.01, 0.05, 0.1, 1.0, 5.0, 20.0, 40.0)  # seconds between faults of a cluster
-KIND_ON, TIMED = 0.2, 0.5  # chances
-CLUSTERED, RETURNING, AROUND = 0.3, 0.15, 0.25  # chances of an arrangement; the others are left as drawn
+KIND_ON, TIMED, POINTED = 0.2, 0.4, 0.25  # chances
+# Chances of an arrangement; the others are left as drawn.
+CLUSTERED, RETURNING, AROUND, FROM_STORAGE = 0.3, 0.15, 0.25, 0.05
 PARTING = ("crash", "crash", "crash", "zombie", "pause", "partition", "partition", "link_flap", "hang",
            "store_lost_answer", "store_away", "store_leader_change", "gpu_lost",
            "launcher_early")  # fmt: skip
@@ -53,6 +55,8 @@ def _arranged(
         return _on_its_way_back(r, drawn, shape, horizon)
     if chance < CLUSTERED + RETURNING + AROUND:
         return _around_a_commit(r, shape, horizon, step_seconds)
+    if chance < CLUSTERED + RETURNING + AROUND + FROM_STORAGE:
+        return [*_all_from_storage(r, shape), *drawn[:1]]
     return drawn
 
 
@@ -63,7 +67,10 @@ def fault_of_kind(r: Random, kind: str, shape: JobShape, horizon: float, step_se
     values = {name: DRAW[name](r, shape) for name in sorted(names - set(cls.ONE_OF) | aimed)}
     if "groups" in aimed:
         values["groups"] = _apart(r, shape)
-    return cls(**_onset(r, horizon, step_seconds), **values)
+    onset = _onset(r, horizon, step_seconds)
+    if "rank" in values and "point" in onset and POINTS[onset["point"]].where != "rank":
+        values["rank"] = (values["rank"][0], 0)  # others never reach it
+    return cls(**onset, **values)
 
 
 def _gone_before(r: Random, drawn: list[AnyFault]) -> list[AnyFault]:
@@ -79,8 +86,12 @@ def _gone_before(r: Random, drawn: list[AnyFault]) -> list[AnyFault]:
 
 
 def _onset(r: Random, horizon: float, step_seconds: float) -> dict[str, Any]:
-    if r.random() < TIMED:
+    chance = r.random()
+    if chance < TIMED:
         return {"at": round(r.uniform(0.0, horizon), r.choice((0, 1, 3)))}
+    if chance < TIMED + POINTED:
+        step = {"step": r.randint(1, int(horizon / step_seconds))} if r.random() < 0.5 else {}
+        return {"point": r.choice(list(POINTS)), **step}
     return {"step": r.randint(0, int(horizon / step_seconds)), "phase": r.choice(list(Phase))}
 
 
@@ -94,7 +105,7 @@ def _on_its_way_back(r: Random, drawn: list[AnyFault], shape: JobShape, horizon:
     """A replica crashes, and the other faults wait until one fetches, or is about to join."""
     crash = Crash(rank=_rank(r, shape), at=round(r.uniform(0.0, horizon), 1))
     phases = (Phase.FETCH, Phase.JOIN)
-    others = [msgspec.structs.replace(f, at=None, step=0, phase=r.choice(phases)) for f in drawn]
+    others = [msgspec.structs.replace(f, at=None, step=0, phase=r.choice(phases), point=None) for f in drawn]
     return [crash, *others]
 
 
@@ -106,17 +117,29 @@ def _around_a_commit(r: Random, shape: JobShape, horizon: float, step_seconds: f
     drawn = [fault_of_kind(r, kind, shape, horizon, step_seconds) for kind in kinds]
     phases = [r.choice(AT_COMMIT) for _ in drawn]
     return [
-        msgspec.structs.replace(f, at=None, step=step, phase=p) for f, p in zip(drawn, phases, strict=True)
+        msgspec.structs.replace(f, at=None, step=step, phase=p, point=None)
+        for f, p in zip(drawn, phases, strict=True)
     ]
+
+
+def _all_from_storage(r: Random, shape: JobShape) -> list[AnyFault]:
+    """Everybody dies when there may be a checkpoint, of which a shard is spoilt, or more."""
+    at = round(r.uniform(100.0, 240.0), 1)
+    spoilt = r.sample(range(shape.ranks_per_replica), r.randint(1, shape.ranks_per_replica))
+    damages = r.choices(("torn", "truncated", "missing"), k=len(spoilt))
+    damaged = [CheckpointDamaged(at=at, position=p, damage=d) for p, d in zip(spoilt, damages, strict=True)]
+    return [*damaged, *(Crash(at=at, replica=replica) for replica in range(shape.replicas))]
 
 
 def _near(r: Random, first: AnyFault, fault: AnyFault) -> AnyFault:
     if first.at is not None:
         at = round(first.at + r.choice(APART), 3)
-        return msgspec.structs.replace(fault, at=at, step=None, phase=None)
-    assert first.step is not None
-    phase = first.phase if r.random() < 0.6 else r.choice(list(Phase))
-    return msgspec.structs.replace(fault, at=None, step=first.step + r.choice((0, 0, 0, 1)), phase=phase)
+        return msgspec.structs.replace(fault, at=at, step=None, phase=None, point=None)
+    if first.point is not None and r.random() < 0.5:
+        return msgspec.structs.replace(fault, at=None, step=first.step, phase=None, point=first.point)
+    phase = first.phase if first.phase is not None and r.random() < 0.6 else r.choice(list(Phase))
+    step = (first.step or 0) + r.choice((0, 0, 0, 1))
+    return msgspec.structs.replace(fault, at=None, step=step, phase=phase, point=None)
 
 
 def _seconds(r: Random, shape: JobShape) -> float:

@@ -42,7 +42,9 @@ class Fault(
 
     at: onset in virtual seconds from the start of the job; or else
     step, phase: onset when the target's replica (for a fault without one: any replica) first
-        reaches that phase in that step, or in a later step if it is not there in that one.
+        reaches that phase in that step, or in a later step if it is not there in that one; or else
+    point: onset when a rank that the fault hits (for a fault that hits none: any rank) reaches this
+        named point (``faultinject.points``), in ``step`` or later if one is given.
     cause: the row of the cause table that it was drawn from, for reports. Empty for a fault
         written by hand and for one that only accompanies another.
     """
@@ -52,4 +54,5 @@ class Fault(
     at: float | None = None
     step: int | None = None
     phase: Phase | None = None
+    point: str | None = None
     cause: str = ""

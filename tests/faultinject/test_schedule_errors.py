@@ -16,7 +16,7 @@ from faultinject.vocabulary import Crash, Hang, StoreSlow
 
 SHAPE = JobShape(replicas=12, ranks_per_replica=20)
 PHASES = "plan, forward, backward, ftar, vote, commit, apply, fetch, join"
-EITHER = 'give either "at", or "step" and "phase"'
+EITHER = 'give one of "at", "step" and "phase", or "point"'
 PAIR = "write [replica, position], two integers, 0 or more, as [3, 17]"
 SECONDS = "does not fit; write seconds, more than 0, as 30"
 
@@ -37,7 +37,8 @@ FAULTS = [
     ),
     (
         {"kind": "store_empty", "at": 1, "q\n": 2},
-        'faults[0]."q\\n": "q\\n" is not a field of store_empty; choose one of kind, at, step, phase, cause',
+        'faults[0]."q\\n": "q\\n" is not a field of store_empty; choose one of kind, at, step, phase, '
+        "point, cause",
     ),
     (
         {"kind": "slow", "replica": 1, "at": 1, "duration": 2},
@@ -139,6 +140,18 @@ FAULTS = [
     (
         {"kind": "store_empty", "phase": "vote"},
         'faults[0].step: missing beside phase "vote"; write a step number, an integer, 0 or more',
+    ),
+    (
+        {"kind": "store_empty", "point": "vote.yess"},
+        'faults[0].point: "vote.yess" is not a fault point; did you mean vote.yes?',
+    ),
+    (
+        {"kind": "store_empty", "point": "vote.yes", "at": 5},
+        f'faults[0].at: 5.0 stands beside point "vote.yes"; {EITHER}',
+    ),
+    (
+        {"kind": "store_empty", "point": "vote.yes", "step": 2, "phase": "vote"},
+        f'faults[0].phase: "vote" stands beside point "vote.yes"; {EITHER}',
     ),
     (
         {"kind": "store_empty", "step": 2, "phase": "vot"},
