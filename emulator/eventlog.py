@@ -28,7 +28,8 @@ BLOCK_ENTRIES = 65_536
 BLOCKS_WAITING = 4  # full blocks that may wait for the disk: a whole wave of ranks logs at one instant
 JOB = -1  # where entries are summed that belong to no replica
 REPLICA_KINDS = frozenset(
-    "start crash exit register fenced computed reused applied dropped installed initial resources".split()
+    "start crash exit register fenced computed reused applied dropped installed initial shard"
+    " resources".split()
 )  # kinds whose third field is the replica
 
 Entry = Sequence[object]  # [kind, seconds, ...fields]

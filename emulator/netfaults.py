@@ -129,6 +129,7 @@ class LinkFaults:
         self._broken: dict[Link, Failure] = {}
         self._latest: dict[Link, float] = {}  # last arrival on a link while any fault was about
         self._sent: dict[Link, int] = {}  # messages on a lossy link
+        self._drawn: dict[tuple[LinkFaultKind, float, Link], int] = {}  # messages for which was drawn
         self._until: dict[Address, float] = {}  # when no fault, and nothing it left, matters to a sender
         self._quiet = 0.0  # no fault and nothing it left behind matters from here on
 
@@ -145,7 +146,7 @@ class LinkFaults:
 
     def clear(self) -> None:
         """Forget everything; only when it is ``over``."""
-        for left in (self._faults, self._broken, self._latest, self._sent, self._until):
+        for left in (self._faults, self._broken, self._latest, self._sent, self._drawn, self._until):
             left.clear()
 
     def may_hit(self, address: Address, now: float) -> bool:
@@ -230,8 +231,10 @@ class LinkFaults:
         return late
 
     def _draw(self, fault: LinkFault, link: Link) -> int:
-        """64 bits for a message: alike for all positions, since runs that fold run one for many."""
-        number = self._sent[link] = self._sent.get(link, 0) + 1
+        """64 bits for a message, counted from the fault's begin on. All positions draw alike, since a run that
+        folds runs one for many."""
+        key = (fault.kind, fault.start, link)
+        number = self._drawn[key] = self._drawn.get(key, 0) + 1
         return mix(fault.seed ^ mix(link[0][0] << 48 ^ link[1][0] << 24 ^ number))
 
     def doubles(self, source: Address, target: Address, time: float) -> bool:

@@ -11,11 +11,13 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ftruntime.protocol import effects as f
 from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
+from ftruntime.protocol.ids import Address
 
 if TYPE_CHECKING:
-    from .device import FingerprintDevice
+    from .emulation import Emulation
     from .process import Process
     from .ring_buffers import RingBuffers
 
@@ -83,13 +85,6 @@ class Odd:
         """How long a timer of ``seconds`` really takes."""
         return seconds if self.clock is None else self.clock.lasts(seconds)
 
-    def hands_out(self, seconds: float, data: Any, device: FingerprintDevice) -> tuple[float, Any]:
-        """How long a range takes, and what it is then; None where the donor has none."""
-        if self.ranges and data is not None:
-            self.ranges -= 1
-            data = device.spoilt_range(data)
-        return seconds * self.host_slow, data
-
 
 class Checked(NamedTuple):
     """A chunk, and the checksum that it was sent with."""
@@ -115,24 +110,81 @@ def wrong_clock(process: Process) -> Clock:
     clock = odd.clock = Clock()
     step, hear_chunk = process.step, process.hear_chunk
     process.step = lambda event, now: step(event, clock.read(now))
-    process.hear_chunk = lambda source, chunk, now: hear_chunk(source, chunk, clock.read(now))
+    process.hear_chunk = lambda source, message, now: hear_chunk(source, message, clock.read(now))
     return clock
 
 
 def fail(process: Process, reason: str, now: float) -> None:
     """Device or host fail at once. A process that hears nothing cannot end itself: its launcher sees it."""
     if process.deaf:
-        process.job.launcher.crashed(process, reason, now)
+        process.job.hosts.crashed(process, reason, now)
     else:
         process.die_of(reason, now)
 
 
-def send_spoilt(process: Process, odd: Odd, buffers: RingBuffers, chunk: m.Chunk, arrival: float) -> None:
-    """A chunk of ``process`` arrives with one wrong bit, and the checksum that it was sent with."""
+# -- where a process meets its oddities ---------------------------------------------------------------
+
+
+def kernel_fails(process: Process, now: float) -> bool:
+    """Whether the kernel that is to run now ends the process."""
+    odd = process.odd
+    if odd is None or not odd.doom:
+        return False
+    process.die_of(odd.doom, now)
+    return True
+
+
+def samples_at(process: Process, reuse: bool, now: float) -> float:
+    """When the samples of a step that begins at ``now`` are there. Gradients that were kept need none."""
+    return now if process.odd is None or reuse else process.odd.waits_for_samples(now)
+
+
+def save_fails(process: Process, effect: f.SaveShard, now: float) -> bool:
+    """Whether a shard cannot be written, for the disk is full."""
+    if process.odd is None or now >= process.odd.full_until:
+        return False
+    failed = e.Saved(effect.name, False, "no space is left on the disk")
+    process.job.kernel.at(now, process.handler, failed)
+    return True
+
+
+def sends_range(process: Process, data: Any) -> tuple[float, Any]:
+    """How long a range of the state takes to send, and what it is then; None where the donor has none."""
+    odd, seconds = process.odd, process.device.range_bytes / process.job.host_bps
+    if odd is None:
+        return seconds, data
+    if odd.ranges and data is not None:
+        odd.ranges -= 1
+        data = process.device.spoilt_range(data)
+    return seconds * odd.host_slow, data
+
+
+def asks_doomed_donor(process: Process, message: m.Message, to: Address, now: float) -> None:
+    """The donor that is asked for a range may die of it."""
+    odd = process.odd
+    if odd is not None and odd.asks and type(message) is m.RangeRequest:
+        odd.asks -= 1
+        process.job.kernel.at(now, partial(_donor_dies, process.job), to)
+
+
+def _donor_dies(job: Emulation, address: Address, now: float) -> None:
+    """The fault names the rank that asked; so the log says which one it hit."""
+    process = job.processes.get(address)
+    if process is not None and process.alive:
+        job.log(["fault", now, {"kind": "donor_lost", "rank": list(address)}])
+        job.hosts.crashed(process, "donor lost", now)
+
+
+def send_spoilt(process: Process, buffers: RingBuffers, chunk: m.Chunk, arrival: float) -> bool:
+    """Whether a chunk of ``process`` goes out to arrive with one wrong bit, and the checksum that it had."""
+    odd = process.odd
+    if odd is None or not odd.chunks:
+        return False
     odd.chunks -= 1
     checksum, data = process.device.chunk_sum(chunk.data), process.device.spoilt(chunk.data)
     spoilt = m.Chunk(chunk.round, chunk.incarnation, chunk.seq, chunk.push, data)
     buffers.at(arrival, partial(_hear_checked, buffers.right.__self__), Checked(spoilt, checksum))
+    return True
 
 
 def _hear_checked(process: Process, event: Checked, now: float) -> None:

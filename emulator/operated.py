@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from ftruntime.protocol import events as e
-from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.ids import Address, Replica
 
+from .commands import AskToLeave, Detach, Life, Start
 from .launcher import Launcher
-from .process import Process
 
 if TYPE_CHECKING:
-    from .emulation import Emulation
+    from .hub import Hub
 
 LEAVES_WITHIN_S = 180.0  # after that, who was asked to leave is ended
 
@@ -22,11 +18,21 @@ LEAVES_WITHIN_S = 180.0  # after that, who was asked to leave is ended
 class OperatedLauncher(Launcher):
     """As ``Launcher``, at the hands of people."""
 
-    def __init__(self, job: Emulation) -> None:
-        super().__init__(job)
+    def __init__(self, hub: Hub, first_warm_up_s: float) -> None:
+        super().__init__(hub, first_warm_up_s)
         self._second_after: dict[Replica, float] = {}
+        self._hangs: set[Address] = set()  # ranks of which the next process hangs as soon as it has started
+        self._hung: set[Replica] = set()  # replicas of which the present life has such a process
         self._misconfigured: set[Replica] = set()
         self._refused: set[Replica] = set()
+
+    def _order(self, life: Life) -> Start:
+        replica = life[0]
+        hang = tuple(sorted(position for r, position in self._hangs if r == replica))
+        self._hangs -= {(replica, position) for position in hang}
+        if hang:
+            self._hung.add(replica)
+        return Start(life, self._warm_up[replica], hang, replica in self._misconfigured)
 
     # -- launchers that err ------------------------------------------------------------------------
 
@@ -34,54 +40,53 @@ class OperatedLauncher(Launcher):
         """The next process of this rank hangs as soon as it has started."""
         self._hangs.add(address)
 
+    def end(self, replica: Replica, reason: str, now: float, restart: bool = True) -> None:
+        super().end(replica, reason, now, restart)
+        if replica in self._hung:
+            self._hung.remove(replica)
+            self._hub.life_ended(replica, now)
+
     def start_beside(self, replica: Replica, now: float) -> None:
         """A new life starts at once, while the present one runs on."""
-        self.detach(replica, restart=False)
+        self._hub.command(Detach(replica), now)
+        self._hub.down(replica, now)
         self._start(replica, now)
 
     def twice(self, replica: Replica, seconds: float) -> None:
         """The next restart is followed by another, ``seconds`` later, beside it."""
         self._second_after[replica] = seconds
 
-    def _restart(self, which: tuple[Replica, int], now: float) -> None:
+    def _restart(self, which: Life, now: float) -> None:
         replica, before = which[0], self.lives[which[0]]
         super()._restart(which, now)
         if self.lives[replica] > before and replica in self._second_after:
             seconds = self._second_after.pop(replica)
-            self._job.kernel.at(now + seconds, self._second, (replica, self.lives[replica]))
+            self._hub.kernel.at(now + seconds, self._second, (replica, self.lives[replica] - 1))
 
-    def _second(self, which: tuple[Replica, int], now: float) -> None:
-        replica, life = which
-        if life == self.lives[replica] and (replica, 0) in self._job.processes:
-            self.start_beside(replica, now)
+    def _second(self, life: Life, now: float) -> None:
+        if self._present(life):
+            self.start_beside(life[0], now)
 
     def stop_looking(self, replica: Replica, until: float) -> None:
         """The launcher of ``replica`` is away."""
         self._away_until[replica] = max(self._away_until[replica], until)
 
-    def donor_dies(self, address: Address, now: float) -> None:
-        """The rank that was asked for a range dies. The fault names another, so the log says which."""
-        process = self._job.processes.get(address)
-        if process is not None and process.alive:
-            self._job.log(["fault", now, {"kind": "donor_lost", "rank": list(address)}])
-            self.crashed(process, "donor lost", now)
-
     # -- operators ---------------------------------------------------------------------------------
 
     def ask_to_leave(self, replica: Replica, now: float) -> None:
         """The replica is to leave between two steps; one that does not is ended."""
-        self._job.kernel.at(now + LEAVES_WITHIN_S, self._make_leave, (replica, self.lives[replica]))
-        self._job.processes[replica, 0].handle(e.Leave(), now)
+        life = (replica, self.lives[replica] - 1)
+        self._hub.kernel.at(now + LEAVES_WITHIN_S, self._make_leave, life)
+        self._hub.command(AskToLeave(life), now)
 
-    def _make_leave(self, which: tuple[Replica, int], now: float) -> None:
-        replica, life = which
-        if life == self.lives[replica] and (replica, 0) in self._job.processes:
-            self.end(replica, "it did not leave in time", now)
+    def _make_leave(self, life: Life, now: float) -> None:
+        if self._present(life):
+            self.end(life[0], "it did not leave in time", now)
 
     def give_up(self, replica: Replica) -> None:
         """No life of ``replica`` is started any more."""
         self._lost.add(replica)
-        if (replica, 0) not in self._job.processes:
+        if not self.runs(replica):
             self.states[replica] = "down"
 
     def take_back(self, replica: Replica, now: float) -> None:
@@ -94,15 +99,9 @@ class OperatedLauncher(Launcher):
         self._refused.discard(replica)
         super().lose(replica, now)
 
-    def config_of(self, replica: Replica) -> JobConfig:
-        config = self._job.config
-        if replica not in self._misconfigured:
-            return config
-        return msgspec.structs.replace(config, samples_per_step=config.samples_per_step + 1)
-
     def reconfigure(self, replica: Replica, now: float) -> bool:
         """Restart ``replica`` with another configuration. False: it is not there."""
-        if (replica, 0) not in self._job.processes or replica in self._misconfigured:
+        if not self.runs(replica) or replica in self._misconfigured:
             return False
         self._misconfigured.add(replica)
         self.end(replica, "the operator restarts it with another configuration", now)
@@ -114,12 +113,10 @@ class OperatedLauncher(Launcher):
         if replica in self._refused:
             self._refused.discard(replica)
             self.take_back(replica, now)
-        elif (replica, 0) in self._job.processes:  # it could not register so far
+        elif self.runs(replica):  # it could not register so far
             self.end(replica, "the operator restarts it with the right configuration", now)
 
-    def left(self, process: Process, reason: str, restart: bool, now: float) -> None:
-        replica = process.address[0]
-        current = self._job.processes.get(process.address) is process
-        if current and not restart and replica in self._misconfigured and replica not in self._lost:
+    def _for_good(self, replica: Replica) -> None:
+        if replica in self._misconfigured and replica not in self._lost:
             self._refused.add(replica)
-        super().left(process, reason, restart, now)
+        super()._for_good(replica)

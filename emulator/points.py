@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from faultinject import Agenda, Schedule
 from faultinject import vocabulary as v
 from faultinject.targets import ranks_of
 from ftruntime.protocol import effects as f
@@ -21,6 +22,7 @@ from ftruntime.protocol import store as s
 from ftruntime.protocol.head import Head, Status
 from ftruntime.protocol.ids import Address
 
+from .commands import Inject
 from .odd import SPOILT
 from .process import CARRY_OUT, Process
 
@@ -42,9 +44,15 @@ class Reached(f.Effect, frozen=True, array_like=True, tag=True, gc=False):
 class Points:
     """Counts the points that are reached, and tells which faults they let loose."""
 
-    def __init__(self, job: Emulation) -> None:
+    def __init__(self, job: Emulation, schedule: Schedule) -> None:
         self._job = job
+        self._agenda = Agenda(schedule)
         self.reached: Counter[str] = Counter()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a fault waits for a point."""
+        return self._agenda.waits_for_points
 
     def watch(self, process: Process) -> None:
         """From now on the points that ``process`` reaches are marked."""
@@ -56,14 +64,20 @@ class Points:
             return marks + _marked(process, step(event, now))
 
         process.step = watched
-        process.hear_chunk = lambda source, chunk, now: _marked(process, hear_chunk(source, chunk, now))
+        process.hear_chunk = lambda source, message, now: _marked(process, hear_chunk(source, message, now))
 
-    def reach(self, name: str, address: Address) -> tuple[AnyFault, ...]:
-        """The rank at ``address`` has come to this point. Returns the faults that waited for that."""
+    def reach(self, name: str, address: Address, now: float) -> tuple[AnyFault, ...]:
+        """The rank at ``address`` has come to this point. Returns faults of its own that waited for that, and
+        has others strike as soon as all can have heard of it."""
         self.reached[name] += 1
         process = self._job.processes.get(address)
         step = 0 if process is None else process.rank.member.step
-        return self._job.agenda.at_point(name, step, lambda fault: self._hits(fault, address))
+        due = self._agenda.at_point(name, step, lambda fault: self._hits(fault, address))
+        own = tuple(fault for fault in due if type(fault) in OWN and getattr(fault, "rank", None) == address)
+        others = tuple(fault for fault in due if fault not in own)
+        if others:
+            self._job.command(Inject(others), now)
+        return own
 
     def _hits(self, fault: AnyFault, address: Address) -> bool:
         ranks = ranks_of(fault, self._job.shape)
@@ -74,13 +88,7 @@ def _strike(process: Process, effect: Reached, now: float) -> None:
     job = process.job
     assert job.points is not None, "there are no marks where nobody wants them"
     if job.processes.get(process.address) is process:
-        due = job.points.reach(effect.name, process.address)
-        own = [
-            fault for fault in due if type(fault) in OWN and getattr(fault, "rank", None) == process.address
-        ]
-        for fault in own:  # also in a lane: it touches no other rank at this instant
-            job.injector.inject(fault, now)
-        job.strike(tuple(fault for fault in due if fault not in own), now)
+        job.inject(job.points.reach(effect.name, process.address, now), now)
     else:
         job.points.reached[effect.name] += 1  # one that was taken for dead: faults hit its successor
 

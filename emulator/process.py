@@ -23,12 +23,14 @@ from ftruntime.protocol.plan import Plan
 from ftruntime.protocol.rank import Rank
 from ftruntime.protocol.task import Part, Task
 
+from .commands import Life
 from .device import FingerprintDevice
 from .kernel import Handler
 from .memory import OutOfMemory
 from .network import CONTROL_BYTES, HOST
-from .odd import Odd, send_spoilt
+from .odd import Odd, asks_doomed_donor, kernel_fails, samples_at, send_spoilt, sends_range
 from .ring_buffers import RingBuffers
+from .shards import restore, save_shard
 
 if TYPE_CHECKING:
     from .emulation import Emulation
@@ -45,16 +47,19 @@ class Process:
 
     __slots__ = (
         "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler",
-        "hear_chunk", "host_free", "job", "lane", "leads", "mates", "near", "odd", "pending", "rank",
+        "hear_chunk", "host_free", "job", "lane", "leads", "life", "mates", "nay", "near", "odd", "pending",
+        "rank",
         "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent", "weight",
     )  # fmt: skip
 
-    def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
-        self.job, self.rank, self.device, self.address = job, rank, device, address
+    def __init__(
+        self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address, life: Life
+    ) -> None:
+        self.job, self.rank, self.device, self.address, self.life = job, rank, device, address, life
         self.alive, self.stuck, self.stall = True, False, False
         self.leads = address[1] == 0
         self.mates: dict[Position, Process] = {}
-        self.near: dict[Position, tuple[float, Handler]] = {}  # way to a mate: seconds, who hears
+        self.near: dict[Position, tuple[float, Handler | None]] = {}  # way to a mate: seconds, who hears
         self.unsent: dict[Address, deque[m.Message]] = {}  # to mates, over links that fail
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
@@ -68,6 +73,7 @@ class Process:
         self.reported: dict[Replica, float] = {}  # link failures that are on their way to the protocol
         self.source = ""  # where the staged state comes from
         self.host_free = 0.0
+        self.nay = 0.0  # when the last no that was said arrives
         self.sent, self.weight = 0, 1
         self.handler = self.handle
         self.chunk_handler = self.on_chunk
@@ -141,7 +147,7 @@ class Process:
             self.computing = -1
             self.device.computed()
             if self.leads:
-                self.job.reducing(self.address[0], event.round, now)
+                self.job.hub.reducing(self, event.round, now)
         self.handle(event, now)
 
     def on_changed(self, event: e.Applied, now: float) -> None:
@@ -151,8 +157,11 @@ class Process:
             return
         entry, self.pending = self.pending, None
         assert entry is not None, "a device finished what it was not told to do"
-        entry[1] = now
-        self.job.log(entry)
+        if entry:  # empty: the log has it already
+            entry[1] = now
+            self.job.log(entry)
+        if event.round >= 0:
+            self.job.changed(self, now)
         self.handle(event, now)
 
     # -- pause and resume ------------------------------------------------------------------------
@@ -215,14 +224,12 @@ class Process:
     def _deliver_chunk(self, buffers: RingBuffers, chunk: m.Chunk, arrival: float, now: float) -> None:
         """The neighbour is gone, the link fails, or the end of a transfer must be told."""
         if buffers.right is None:
-            self._refused(buffers.target[0], now, now)
+            self._refused(buffers.target, now, now)
             return
         if arrival == math.inf:
             self._link_failed(buffers.target, chunk.round, now)
             return
-        if self.odd is not None and self.odd.chunks:
-            send_spoilt(self, self.odd, buffers, chunk, arrival)
-        else:
+        if not send_spoilt(self, buffers, chunk, arrival):
             buffers.at(arrival, buffers.right, chunk)
         if self.job.completions:
             self.lane.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
@@ -232,9 +239,8 @@ class Process:
         to, message = effect.to, effect.message
         if to[0] != self.address[0]:
             size = HOST if type(message) in FETCH else CONTROL_BYTES
-            if self.odd is not None and self.odd.asks and type(message) is m.RangeRequest:
-                self.odd.asks -= 1
-                self.job.kernel.at(now, self.job.launcher.donor_dies, to)
+            if self.odd is not None:
+                asks_doomed_donor(self, message, to, now)
             self._transmit(to, message, size, now, Process.handle)
         elif self.unsent or self.job.network.touched(self.address, now):
             self._tell_mate(to, message, now)
@@ -248,9 +254,35 @@ class Process:
         found = self.near.get(to[1])
         if found is None:
             latency, _ = self.job.network.link(self.address, to)
-            found = self.near[to[1]] = latency, self.mates[to[1]].handler
+            mate = self.mates.get(to[1])
+            found = self.near[to[1]] = latency, None if mate is None else mate.handler
         self.sent += 1
-        self._scheduler(message)(now + found[0], found[1], e.Received(self.address, message))
+        self.tell_mate(to, found[1], message, now + found[0])
+
+    def tell_mate(self, to: Address, hearer: Handler | None, message: m.Message, arrival: float) -> None:
+        """``message`` reaches a rank of the own replica; ``hearer`` is None where that is run elsewhere."""
+        job, kind = self.job, type(message)
+        if hearer is None:
+            job.crossing.tell(self, to, message, arrival)
+        elif kind is m.Vote:
+            self._tell_vote(hearer, message, arrival)
+        else:
+            job.kernel.at(arrival, hearer, e.Received(self.address, message))
+            if kind is m.Seal:
+                job.lanes[to[1]].voting = True  # what it answers may end the round without any vote
+
+    def _tell_vote(self, hearer: Handler, vote: m.Vote, arrival: float) -> None:
+        """Of a yes nothing comes soon, so a lane runs on past it. Of several no's only the first to be heard
+        is passed on; those of one instant are heard in the order of speakers, as is what follows them."""
+        job, event = self.job, e.Received(self.address, vote)
+        if not vote.yes:
+            self.nay = arrival
+        if self.nay == arrival:
+            job.kernel.in_order(arrival, self.address, hearer, event)
+            return
+        if job.votes is not None:
+            job.votes.append(self)
+        job.kernel.beside(arrival, hearer, event)
 
     def _tell_mate(self, to: Address, message: m.Message, now: float) -> None:
         """Ranks of a replica talk over connections that send again what was lost, in order, until a
@@ -298,31 +330,21 @@ class Process:
         target = job.processes.get(to)
         if target is not None and target.alive and target.member.incarnation:
             bound = target.handler if handler is Process.handle else handler.__get__(target)
-            at = self._scheduler(message)
+            at = self.lane.at if type(message) in RING else job.kernel.at
             at(arrival + extra, bound, e.Received(self.address, message))
             if job.network.faulty and job.network.doubled:
                 at(arrival + extra, bound, e.Received(self.address, message))
         else:
-            self._refused(to[0], arrival + (arrival - now), now)
+            self._refused(to, arrival + (arrival - now), now)
 
-    def _scheduler(self, message: m.Message) -> Callable[[float, Handler, object], None]:
-        """Who calls the hearer: messages of a ring stay in their lane, and of a yes nothing comes soon."""
-        kind, job = type(message), self.job
-        if kind in RING:
-            return self.lane.at
-        if kind is m.Vote and message.yes:  # type: ignore[attr-defined]
-            if job.votes is not None:
-                job.votes.append(self)
-            return job.kernel.beside
-        return job.kernel.at
-
-    def _refused(self, peer: Replica, back: float, now: float) -> None:
+    def _refused(self, to: Address, back: float, now: float) -> None:
         """Nobody is there, or not yet: the connection to the peer's last life is refused at once."""
+        peer = to[0]
         if self.reported.get(peer, 0.0) > now:
             return  # under way already
         self.reported[peer] = back
-        life = self.job.life_of(peer)
-        self.job.kernel.at(back, self.handler, e.PeerLost(peer, life, "connection refused"))
+        lost = e.PeerLost(peer, self.job.hosts.known(to), "connection refused")
+        self.job.kernel.at(back, self.handler, lost)
 
     def _link_failed(self, to: Address, round: Round, now: float) -> None:
         """Tell the protocol, once, when the connection to ``to`` gives up."""
@@ -352,9 +374,7 @@ class Process:
         """Ranges travel over the host network, not through the NIC that FTAR uses."""
         data = self.device.range_data(effect.lineage, effect.index)
         fields = (effect.lineage, effect.index, self.member.replica, self.member.incarnation)
-        seconds = self.device.range_bytes / self.job.host_bps
-        if self.odd is not None:
-            seconds, data = self.odd.hands_out(seconds, data, self.device)
+        seconds, data = sends_range(self, data)
         message = m.RangeData(*fields, True, data)
         self.host_free = max(now, self.host_free) + seconds
         self._transmit(effect.to, message, HOST, now, Process.on_range, extra=self.host_free - now)
@@ -377,12 +397,10 @@ class Process:
 
     def launch(self, effect: f.Launch, now: float) -> None:
         """Forward and backward; the protocol hears of each bucket when the device has it."""
-        plan, task, begin = effect.plan, effect.task, now
-        if self.odd is not None:
-            if self.odd.doom:
-                self.die_of(self.odd.doom, now)
-                return
-            begin = now if effect.reuse else self.odd.waits_for_samples(now)
+        plan, task = effect.plan, effect.task
+        if kernel_fails(self, now):
+            return
+        begin = samples_at(self, effect.reuse, now)
         try:
             launched = self.device.launch(task.ranges, self.job.read(task.ranges), effect.reuse, begin)
             self._open_ring(plan, task, zeros=False)
@@ -394,7 +412,7 @@ class Process:
             return
         self._note_computed(plan, task, launched.reused, now)
         if self.leads:
-            self.job.computing(self.address[0], plan.round, launched.ready[0], now)
+            self.job.hub.computing(self, plan.round, launched.ready[0], now)
         last = len(launched.ready) - 1
         for bucket, ready in enumerate(launched.ready):
             handler = self.on_last_bucket if bucket == last else self.handler
@@ -447,16 +465,15 @@ class Process:
 
     def measure(self, effect: f.Measure, now: float) -> None:
         if self.leads:
-            self.job.reduced(self.address[0], effect.round, now)
+            self.job.hub.reduced(self, effect.round, now)
         self.lane.votes(now)
         self.lane.at(now, self.handler, e.Measured(effect.round, self.device.measure(effect.round)))
 
     def apply(self, effect: f.Apply, now: float) -> None:
         """The optimizer step; logged, as the device did it, when the device has it done."""
         if self.leads:
-            self.job.applying(self.address[0], effect.plan.round, now)
-        if self.odd is not None and self.odd.doom:
-            self.die_of(self.odd.doom, now)
+            self.job.hub.applying(self, effect.plan.round, now)
+        if kernel_fails(self, now):
             return
         plan, device, member = effect.plan, self.device, self.member
         contributing = member in plan.contributors
@@ -504,17 +521,6 @@ class Process:
     def unstage(self, effect: f.Unstage, now: float) -> None:
         self.device.unstage(effect.lineage)
 
-    def restore(self, effect: f.Restore, now: float) -> None:
-        """Stage a shard from storage; one that storage does not have fails at once."""
-        state, wrong = self.job.stored_state(effect.name, self.address[1], self.device)
-        if wrong:
-            failed = e.Restored(effect.lineage, False, f"checkpoint {effect.name} {wrong}")
-            self.job.kernel.at(now, self.handler, failed)
-            return
-        self.source = "initial" if effect.name == "initial" else "checkpoint"
-        done = self.device.restore(effect.lineage, state, now) + self.job.storage_s
-        self.job.kernel.at(done, self.handler, e.Restored(effect.lineage, True))
-
     def install(self, effect: f.InstallStaged, now: float) -> None:
         done = self.device.install(effect.step, effect.lineage, now)
         member, digest = self.member, self.device.digest()
@@ -523,15 +529,10 @@ class Process:
         self.job.kernel.at(done, self.on_changed, e.Applied(-1))
 
     def warm_up(self, effect: f.WarmUp, now: float) -> None:
-        self.job.kernel.at(now + self.job.warm_up_s(self.address[0]), self.handler, e.Warm())
-
-    def save_shard(self, effect: f.SaveShard, now: float) -> None:
-        if self.odd is not None and now < self.odd.full_until:
-            failed = e.Saved(effect.name, False, "no space is left on the disk")
-            self.job.kernel.at(now, self.handler, failed)
-            return
-        self.job.storage.save(effect.name, self.address[1], self.device)
-        self.job.kernel.at(now + self.job.storage_s, self.handler, e.Saved(effect.name, True))
+        device, member = self.device, self.member
+        state = [device.step, device.lineage, device.digest()]
+        self.job.log(["initial", now, member.replica, member.incarnation, self.address[1], *state])
+        self.job.kernel.at(now + self.job.hosts.warm_up[self.address[0]], self.handler, e.Warm())
 
     # -- time, store, end ------------------------------------------------------------------------
 
@@ -546,16 +547,16 @@ class Process:
             self.handle(e.StoreAnswer(call, answer), at)
 
         assert isinstance(effect.request, s.Request)
-        self.job.store.submit(self.address[0], effect.request, reply)
+        self.job.hub.submit(self.address[0], effect.request, reply)
 
     def watched(self, change: s.Change, now: float) -> None:
         self.handle(e.Watched(change), now)
 
     def exit(self, effect: f.Exit, now: float) -> None:
-        self.job.launcher.left(self, effect.reason, effect.restart, now)
+        self.job.hosts.left(self, effect.reason, effect.restart, now)
 
     def note(self, effect: f.Note, now: float) -> None:
-        self.job.noted(self, effect, now)
+        self.job.hub.noted(self, effect, now)
 
     def die_of(self, reason: str, now: float) -> None:
         """The device or the host failed: the protocol hears of it, and the process ends."""
@@ -563,7 +564,7 @@ class Process:
         self.handle(e.LocalError(ErrorReport(ErrorClass.LOCAL_FATAL, reason)), now)
 
 
-RING = frozenset({m.Join, m.Chunk, m.Ack, m.Probe, m.Waiting})  # messages of a lane
+RING = frozenset({m.Join, m.Chunk, m.Ack})  # messages of a lane; others of a ring may lead to a no
 FETCH = frozenset({m.RangeRequest, m.NotHere})  # over the network of the hosts, with the ranges
 SENT_AGAIN_S = 0.2  # as operating systems do
 STALL_AFTER_S = 2.5e-3  # a rank that joins and stalls forwards chunks for so long
@@ -587,10 +588,10 @@ CARRY_OUT: dict[type[f.Effect], Callable[[Process, Any, float], None]] = {
     f.Release: Process.release,
     f.Stage: Process.stage,
     f.Unstage: Process.unstage,
-    f.Restore: Process.restore,
+    f.Restore: restore,
     f.InstallStaged: Process.install,
     f.WarmUp: Process.warm_up,
-    f.SaveShard: Process.save_shard,
+    f.SaveShard: save_shard,
     f.SetTimer: Process.set_timer,
     f.StoreCall: Process.store_call,
     f.Exit: Process.exit,

@@ -73,10 +73,9 @@ class Agenda:
         """Whether a fault waits for a point."""
         return any(self._by_point.values())
 
-    @property
-    def waits(self) -> bool:
-        """Whether a fault waits for a phase."""
-        return any(self._by_phase.values())
+    def waits_for(self, phase: Phase) -> bool:
+        """Whether a fault waits for ``phase``."""
+        return bool(self._by_phase.get(phase))
 
     def pending(self) -> tuple[AnyFault, ...]:
         """What has not fallen due: by time, by phase, by point. At the end of a run: what never happened."""

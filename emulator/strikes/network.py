@@ -95,7 +95,7 @@ def _cut_store(i: Injector, fault: v.Partition, sides: list[frozenset[Any]]) -> 
             continue
         asks = not fault.one_way or n == 0
         told = not fault.one_way or with_store[0] == 0
-        i.job.store.cut(side, fault.duration, requests=asks, answers=told)
+        i.job.hub.store.cut(side, fault.duration, requests=asks, answers=told)
 
 
 DO: dict[type[Fault], Callable[[Injector, Any, float], None]] = {

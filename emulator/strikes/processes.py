@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def crash(i: Injector, fault: v.Crash, now: float) -> None:
     for process in i.targets(fault):
-        i.job.launcher.crashed(process, fault.cause or "crash", now)
+        i.job.hosts.crashed(process, fault.cause or "crash", now)
 
 
 def hang(i: Injector, fault: v.Hang, now: float) -> None:
@@ -30,8 +30,8 @@ def hang(i: Injector, fault: v.Hang, now: float) -> None:
 
 def hang_at_start(i: Injector, fault: v.HangAtStart, now: float) -> None:
     for process in i.targets(fault):
-        i.job.launcher.hang_next(fault.rank)
-        i.job.launcher.crashed(process, fault.cause or "crash", now)
+        i.job.hub.launcher.hang_next(fault.rank)
+        i.job.hosts.crashed(process, fault.cause or "crash", now)
         i.until_next_end(fault.rank[0], fault)
 
 
@@ -50,11 +50,12 @@ def pause(i: Injector, fault: v.Pause, now: float) -> None:
 
 def zombie(i: Injector, fault: v.Zombie, now: float) -> None:
     """The old processes stand still, are taken for dead, and go on after ``delay``."""
-    if not i.targets(fault):
+    processes = i.job.hosts.detach(fault.replica)
+    if not processes:
         return
-    processes = i.job.launcher.detach(fault.replica)
     for process in processes:
         process.pause()
+    i.job.hub.launcher.detach(fault.replica, now)
     i.last_ended = max(i.last_ended, now + fault.delay)
 
     def come_back(now: float) -> None:
@@ -65,12 +66,14 @@ def zombie(i: Injector, fault: v.Zombie, now: float) -> None:
 
 
 def replica_lost_for_ever(i: Injector, fault: v.ReplicaLostForEver, now: float) -> None:
-    if i.targets(fault):
-        i.job.log_crash(i.job.processes[fault.replica, 0], fault.cause or "lost for ever", now)
-    i.job.launcher.lose(fault.replica, now)
+    leader = i.job.processes.get((fault.replica, 0))
+    if leader is not None:
+        i.job.log_crash(leader, fault.cause or "lost for ever", now)
+    i.job.hub.launcher.lose(fault.replica, now)
 
 
 def clock_skew(i: Injector, fault: v.ClockSkew, now: float) -> None:
+    """The clocks run at their rate until the fault ends, and keep what they have gained or lost."""
     targets = i.targets(fault)
     i.carefully(targets)
     clocks = [wrong_clock(process) for process in targets]

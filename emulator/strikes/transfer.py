@@ -33,6 +33,7 @@ def donor_lost(i: Injector, fault: v.DonorLost, now: float) -> None:
 
 
 def donor_slow(i: Injector, fault: v.DonorSlow, now: float) -> None:
+    """Ranges that are on their way already arrive as they would have."""
     odd = [oddities(process) for process in i.targets(fault)]
     for each in odd:
         each.host_slow *= fault.factor

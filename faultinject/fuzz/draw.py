@@ -61,6 +61,7 @@ def _arranged(
 
 
 def fault_of_kind(r: Random, kind: str, shape: JobShape, horizon: float, step_seconds: float) -> AnyFault:
+    """A fault of this kind, valid for ``shape``, that begins within ``horizon`` seconds or so."""
     cls = KINDS[kind]
     names = {field.name for field in msgspec.structs.fields(cls)} & DRAW.keys()
     aimed = {r.choice(cls.ONE_OF)} if cls.ONE_OF else set()

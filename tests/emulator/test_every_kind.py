@@ -53,6 +53,6 @@ def test_folding_changes_nothing(kind):
 
 
 def test_every_field_can_be_drawn():
-    onset = {"at", "step", "phase", "cause", "groups"}
+    onset = {"at", "step", "phase", "point", "cause", "groups"}
     fields = {name for cls in KINDS.values() for name in cls.__struct_fields__}
     assert fields - onset <= DRAW.keys()
