@@ -347,7 +347,7 @@ class Emulation:
 
     def damage(self, position: Position, damage: str) -> None:
         """A checkpoint's shard is spoilt."""
-        self.storage.damage(position, damage, self.make_device(0, position))
+        self.storage.damage(position, damage, next((p.device for p in self.processes.values()), None))
 
     # -- what processes say ------------------------------------------------------------------------
 

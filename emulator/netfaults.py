@@ -231,7 +231,7 @@ class LinkFaults:
         return late
 
     def _draw(self, fault: LinkFault, link: Link) -> int:
-        """64 bits for a message, counted from the fault's begin on. All positions draw alike, since a run that
+        """64 bits for a message, counted from the fault's onset. All positions draw alike, since a run that
         folds runs one for many."""
         key = (fault.kind, fault.start, link)
         number = self._drawn[key] = self._drawn.get(key, 0) + 1

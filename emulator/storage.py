@@ -26,10 +26,10 @@ class Storage(dict[str, dict[Position, Shard]]):
             self._to_damage.remove((place, damage))
             self._spoil(name, position, damage, device)
 
-    def damage(self, position: Position, damage: str, device: FingerprintDevice) -> None:
+    def damage(self, position: Position, damage: str, device: FingerprintDevice | None) -> None:
         """Spoil the shard of ``position`` in the newest checkpoint; if there is none, in the next one.
 
-        ``device``: any one, which knows what states are
+        ``device``: any one, which knows how to tear a state; without one, it is cut short
         """
         names = [name for name, shards in self.items() if position in shards]
         if names:
@@ -37,10 +37,10 @@ class Storage(dict[str, dict[Position, Shard]]):
         else:
             self._to_damage.append((position, damage))
 
-    def _spoil(self, name: str, position: Position, damage: str, device: FingerprintDevice) -> None:
+    def _spoil(self, name: str, position: Position, damage: str, device: FingerprintDevice | None) -> None:
         state, checksum = self[name][position]
-        whole = damage == "torn" and state is not None
-        self[name][position] = (device.flipped(state, "parameter") if whole else None, checksum)
+        torn = damage == "torn" and state is not None and device is not None
+        self[name][position] = (device.flipped(state, "parameter") if torn else None, checksum)
         if damage == "missing":
             self._missing.add((name, position))
 
