@@ -22,7 +22,7 @@ from ftruntime.seams import Corpus
 
 from .ahead import Drawn
 from .alike import Alike
-from .commands import COMMAND_S, SEES_DEATH_S, Command, Inject, Report
+from .commands import COMMAND_S, SEES_DEATH_S, Command, Died, Inject, Left, Report
 from .compute import ComputeConfig, ComputeModel
 from .corpus import LOCALES, FakerCorpus, Readable
 from .device import FingerprintDevice, Shared
@@ -43,6 +43,7 @@ from .store import StoreConfig
 if TYPE_CHECKING:
     from .points import Points
     from .tensor_pool import Pool
+    from .workers.windows import Windows
 
 Faults = Schedule | Iterator[tuple[AnyFault, ...]]
 LOOKS_PER_SECOND = 4.0  # at the progress, wall time
@@ -58,6 +59,7 @@ class Emulation:
     on_span:  called with (replica, name, start, end, args) for each span of the trace; None: no trace
     corpus:   what to read instead of what the settings name
     points:   count the fault points that are reached, though no fault waits for one
+    crossing: the way to other processes that run the rest of the job; None: all of it runs here
     Raises ConfigError and OutOfMemory for settings that cannot run.
     """
 
@@ -69,6 +71,7 @@ class Emulation:
         on_span: OnSpan | None = None,
         corpus: Readable | None = None,
         points: bool = False,
+        crossing: Windows | None = None,
     ) -> None:
         self.settings, self.config, self.shape = settings, settings.job_config(), settings.shape()
         replicas, ranks = self.config.replicas, self.config.ranks_per_replica
@@ -80,8 +83,8 @@ class Emulation:
         self.votes: list[Process] | None = None  # who said yes, while ``Alike`` looks on
         self.alike = Alike(self)
         self.kernel.runner = self.alike.run
-        self.kernel.careful = self._careful
-        self.kernel.tie = self._tie
+        self.kernel.careful = self.careful
+        self.kernel.tie = self.tie
         self.kernel.horizon = store.latency_s  # a vote does nothing before the store has heard of it
         self.reset_after_s = network.reset_after_s
         self.processes: dict[Address, Process] = {}
@@ -93,7 +96,8 @@ class Emulation:
         self._shared = _shared(settings, self._compute)
         self.pooled = True  # tensor fidelity: a replica's ranks compute together; False in tests
         self._pool: Pool | None = None
-        self.positions: Sequence[Position] = range(ranks)  # that are run
+        self.crossing = crossing
+        self.positions: Sequence[Position] = range(ranks) if crossing is None else crossing.positions
         self._look_every = max(1, ranks // 64)
         self.zombies: list[Process] = []  # leaders that were taken for dead
         self._root = lineage_root(self.config.job, self.config.initial_digest)
@@ -101,7 +105,9 @@ class Emulation:
         self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
         self.storage = Storage()
         self.hosts = Hosts(self)
-        self.hub = Hub(self, faults if isinstance(faults, Schedule) else Schedule(), store, on_span)
+        self.hub: Hub | None = None
+        if crossing is None or crossing.is_hub:
+            self.hub = Hub(self, faults if isinstance(faults, Schedule) else Schedule(), store, on_span)
         self._injector = Injector(self)
         self._faults = faults
         schedule = faults if isinstance(faults, Schedule) else Schedule()
@@ -115,6 +121,8 @@ class Emulation:
             self._look_every = min(self._look_every, FOLDED_EVERY)  # few are run: looking costs little
             self._faults = faults if isinstance(faults, Schedule | Drawn) else Drawn(faults)
             self.folds = Folds(self, self._faults)
+        if crossing is not None:
+            crossing.begin(self)
 
     # -- progress ----------------------------------------------------------------------------------
 
@@ -133,21 +141,21 @@ class Emulation:
 
     @property
     def replica_states(self) -> list[str]:
-        return self.hub.launcher.states
+        return self.the_hub.launcher.states
 
     @property
     def steps_committed(self) -> int:
-        return self.hub.steps_committed
+        return self.the_hub.steps_committed
 
     @property
     def rounds(self) -> int:
         """The number of the last round that was opened."""
-        return self.hub.rounds
+        return self.the_hub.rounds
 
     @property
     def effective_training_time(self) -> float:
         """Share of the time so far that contributors trained steps which were committed."""
-        return self.hub.productive / self.now if self.now else 0.0
+        return self.the_hub.productive / self.now if self.now else 0.0
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -155,9 +163,10 @@ class Emulation:
         """Run until the last step is committed, or the safety stop. Writes ``end`` in any case."""
         if self.folds is not None:
             self.folds.begin()
-        self.log(["meta", 0.0, self._meta()])
+        if self.hub is not None:
+            self.log(["meta", 0.0, self._meta()])
+            self.hub.launcher.start_all(0.0)
         self._plan_faults()
-        self.hub.launcher.start_all(0.0)
         reason = "interrupted"
         try:
             with settled_heap():
@@ -166,22 +175,29 @@ class Emulation:
             self._finish(reason)
 
     def _run(self, on_progress: Callable[[Emulation], None] | None) -> str:
-        look = 0.0
-        slice_s = self.settings.step_seconds / 50
-        stop = self.settings.stop_seconds
-        while (coming := self.kernel.next_time) < min(stop, self.hub.over):
-            self.kernel.run(min(coming + slice_s, stop, self.hub.over))
+        look, stop = 0.0, self.settings.stop_seconds
+        next_window = self._next if self.crossing is None else self.crossing.next
+        while (window := next_window(stop)) is not None:
+            self.kernel.run(*window)
             self.hosts.free_ended()
             if on_progress is not None and time.monotonic() >= look:
                 look = time.monotonic() + 1.0 / LOOKS_PER_SECOND
                 on_progress(self)
-        if self.hub.over < stop:
-            self.kernel.now = self.hub.over
-            return "all steps are committed"
-        self.kernel.now = stop
-        return f"stopped after {stop:g} virtual seconds"
+        over = self.crossing.over if self.hub is None and self.crossing is not None else self.the_hub.over
+        self.kernel.now = min(over, stop)
+        return "all steps are committed" if over < stop else f"stopped after {stop:g} virtual seconds"
 
-    def _careful(self) -> frozenset[Position] | None:
+    def _next(self, stop: float) -> tuple[float] | None:
+        """How far to run before looking around; None when the run is over."""
+        coming, stop = self.kernel.next_time, min(stop, self.the_hub.over)
+        return (min(coming + self.settings.step_seconds / 50, stop),) if coming < stop else None
+
+    @property
+    def the_hub(self) -> Hub:
+        assert self.hub is not None, "only the process of the hub knows this"
+        return self.hub
+
+    def careful(self) -> frozenset[Position] | None:
         """Where links fail, messages of a ring may end in a no that stops other positions at once."""
         self.network.forget_old(self.kernel.now)  # no lane has come further than the next event outside
         positions = self.network.touched_positions()
@@ -189,11 +205,14 @@ class Emulation:
             return None
         return positions | self._injector.careful
 
-    def _tie(self) -> float:
+    def tie(self) -> float:
         """A leader's ring may bring about a fault that waits for its vote."""
-        return self.lanes[0].next_time + COMMAND_S if self.hub.agenda.waits_for(Phase.VOTE) else math.inf
+        waits = self.hub is not None and self.hub.agenda.waits_for(Phase.VOTE)
+        return self.lanes[0].next_time + COMMAND_S if waits else math.inf
 
     def _finish(self, reason: str) -> None:
+        if self.hub is None:
+            return
         now = self.kernel.now
         self.hub.finish(now)
         self.log(["last_fault", min(now, self._injector.last_ended)])
@@ -275,11 +294,22 @@ class Emulation:
 
     def command(self, command: Command, now: float) -> None:
         """The hub tells all hosts."""
-        self.kernel.at(now + COMMAND_S, self.hosts.hear, command)
+        self.kernel.at(now + COMMAND_S, self.hear, command)
+        if self.crossing is not None:
+            self.crossing.command(command, now)
 
     def report(self, report: Report, now: float) -> None:
         """A host tells the hub."""
-        self.kernel.at(now + SEES_DEATH_S, self.hub.hear, report)
+        if self.hub is not None:
+            self.kernel.at(now + SEES_DEATH_S, self.hear, report)
+        elif self.crossing is not None:
+            self.crossing.report(report, now)
+
+    def hear(self, told: Command | Report, now: float) -> None:
+        if not isinstance(told, Died | Left):
+            self.hosts.hear(told, now)
+        elif self.hub is not None:
+            self.hub.hear(told, now)
 
     # -- what processes ask ------------------------------------------------------------------------
 
@@ -308,7 +338,7 @@ class Emulation:
             return TensorDevice(replica, position, self._shared, self._root)
         if self._pool is None:
             self._pool = Pool(self._shared, self.config.ranks_per_replica)
-        team = self._pool.team(replica, fresh=position == 0)
+        team = self._pool.team(replica, fresh=position == self.positions[0])
         return PooledDevice(team, replica, position, self._shared, self._root)
 
     def running_replicas(self) -> list[Replica]:

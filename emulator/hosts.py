@@ -63,7 +63,7 @@ class Hosts:
             if position in command.hang:
                 process.stick()
         if 0 in team:
-            job.hub.watch(team[0])
+            job.the_hub.watch(team[0])
             team[0].handle(e.Started(), now)
 
     def _end(self, command: End, now: float) -> None:

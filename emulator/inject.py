@@ -16,6 +16,7 @@ from .strikes import devices, network, operation, processes, store, transfer
 
 if TYPE_CHECKING:
     from .emulation import Emulation
+    from .hub import Hub
 
 MANY = ("building", "link")  # targets whose replicas the log names besides
 
@@ -42,10 +43,16 @@ class Injector:
         if self.job.folds is not None:
             self.job.folds.happens(fault)
         self.happened.append(fault)
-        self.job.log(["fault", now, self._entry(fault)])
+        self._log("fault", fault, now)
         ends = now + getattr(fault, "duration", 0.0)
         self.last_ended = max(self.last_ended, ends)
-        DO[type(fault)](self, fault, now)
+        if self.job.hub is not None or not isinstance(fault, OF_THE_HUB):
+            DO[type(fault)](self, fault, now)
+
+    def _log(self, kind: str, fault: AnyFault, now: float) -> None:
+        """Each fault is logged once, however many processes it touches."""
+        if self.job.hub is not None:
+            self.job.log([kind, now, self._entry(fault)])
 
     def _entry(self, fault: AnyFault) -> dict[str, Any]:
         entry: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(fault))  # lists, as a file has them
@@ -69,7 +76,7 @@ class Injector:
     def _healed(self, fault: AnyFault, now: float) -> None:
         self.lasting.remove(fault)
         self.last_ended = max(self.last_ended, now)
-        self.job.log(["heal", now, self._entry(fault)])
+        self._log("heal", fault, now)
 
     def until_next_end(self, replica: Replica, fault: AnyFault) -> None:
         """The fault lasts until the life of ``replica`` that comes next is ended."""
@@ -85,9 +92,14 @@ class Injector:
         """What the fault did to a position is never undone."""
         self.lasting.append(fault)
 
-    def carefully(self, targets: list[Process]) -> None:
-        """Lanes of ``targets`` run instant by instant from here on."""
-        self.careful |= {process.address[1] for process in targets}
+    @property
+    def hub(self) -> Hub:
+        """Only where it is; ``job.hub`` says whether it is here."""
+        return self.job.the_hub
+
+    def carefully(self, fault: AnyFault) -> None:
+        """Lanes of the ranks that it hits run instant by instant from here on, wherever they are run."""
+        self.careful |= {position for _, position in ranks_of(fault, self.job.shape)}
 
     def targets(self, fault: AnyFault) -> list[Process]:
         """Living processes that the fault hits; a fault of a replica that is down hits nobody."""
@@ -99,6 +111,7 @@ class Injector:
         return [process for process in self.targets(fault) if process.member.incarnation]
 
 
+OF_THE_HUB = (*store.DO, *operation.DO)  # happen where the hub is; others wherever ranks are run
 DO: dict[type[Fault], Callable[[Injector, Any, float], None]] = {
     **processes.DO,
     **devices.DO,

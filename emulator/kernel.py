@@ -178,12 +178,6 @@ class Kernel:
         due.append(event)
         self.left_lane = True
 
-    def beside(self, time: float, handler: Handler, event: object) -> None:
-        """As ``at``, for a vote: the lane runs on, as far as ``Lane.votes`` lets it."""
-        left = self.left_lane
-        self.at(time, handler, event)
-        self.left_lane = left
-
     def in_order(self, time: float, key: Any, handler: Handler, event: object) -> None:
         """As ``at``, after all others of that time and in the order of ``key``, then of scheduling."""
         if time not in self._due:
@@ -211,10 +205,9 @@ class Kernel:
         self.until, self._leaves_until, self._elsewhere = until, max(until, leaves_until), elsewhere
         while True:
             time = self._times[0] if self._times else math.inf
-            leaves, inner = self._first
-            if leaves < min(time, self._leaves_until) or inner < min(time, self.until):
-                self._run_lanes(time)
-            elif time < self.until:
+            if min(self._first) < min(time, self._leaves_until) and self._run_lanes(time):
+                continue
+            if time < self.until:
                 self._run_instant(time)
             else:
                 break
@@ -237,8 +230,8 @@ class Kernel:
             handler(event, time)
         self.events += len(due) >> 1
 
-    def _run_lanes(self, outside: float) -> None:
-        """Let each lane run before ``outside``, the next event that is not of lanes.
+    def _run_lanes(self, outside: float) -> bool:
+        """Let each lane run before ``outside``, the next event that is not of lanes. Returns whether any did.
 
         A lane runs ahead of the others, and of what lanes make outside of them, up to the next event that was
         there before. That is sound while nothing that comes of those can touch a ring before it has come as
@@ -247,7 +240,7 @@ class Kernel:
         *inner* lanes run behind. Where a no is possible without a timer, because links fail (``careful``),
         lanes run first, instant by instant, and the others run no further than what came of that.
         """
-        (leaves, inner), careful = self._awake, self.careful()
+        (leaves, inner), careful, before = self._awake, self.careful(), self.events
         first = min(self._first)
         self._first, self._awake = [math.inf, math.inf], ([], [])
         if careful is None or any(lane.number in careful for lane in inner):
@@ -263,7 +256,8 @@ class Kernel:
             awake = [lane for lane in lanes if lane.awake]
             self._awake[kind][:] = awake
             self._first[kind] = min((lane.next_time for lane in awake), default=math.inf)
-        self.now, self.limit = first, math.inf
+        self.now, self.limit = min(first, self.until), math.inf  # something may still come from elsewhere
+        return self.events > before
 
     def _run_leaves(self, lanes: list[Lane], careful: Container[int], first: float, limit: float) -> None:
         slow, free = _parted(lanes, careful)

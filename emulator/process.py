@@ -30,7 +30,7 @@ from .memory import OutOfMemory
 from .network import CONTROL_BYTES, HOST
 from .odd import Odd, asks_doomed_donor, kernel_fails, samples_at, send_spoilt, sends_range
 from .ring_buffers import RingBuffers
-from .shards import restore, save_shard
+from .shards import install, restore, save_shard
 
 if TYPE_CHECKING:
     from .emulation import Emulation
@@ -147,7 +147,7 @@ class Process:
             self.computing = -1
             self.device.computed()
             if self.leads:
-                self.job.hub.reducing(self, event.round, now)
+                self.job.the_hub.reducing(self, event.round, now)
         self.handle(event, now)
 
     def on_changed(self, event: e.Applied, now: float) -> None:
@@ -261,28 +261,32 @@ class Process:
 
     def tell_mate(self, to: Address, hearer: Handler | None, message: m.Message, arrival: float) -> None:
         """``message`` reaches a rank of the own replica; ``hearer`` is None where that is run elsewhere."""
-        job, kind = self.job, type(message)
+        job, kernel, kind = self.job, self.job.kernel, type(message)
+        left, ordered = kernel.left_lane, False
+        if kind is m.Vote:
+            ordered = self._told_no(message, arrival)  # type: ignore[arg-type]
+        elif kind is m.Sealed or kind is m.Fetched:
+            ordered = True  # what is passed on of several answers depends on which is heard first
         if hearer is None:
-            job.crossing.tell(self, to, message, arrival)
-        elif kind is m.Vote:
-            self._tell_vote(hearer, message, arrival)
+            assert job.crossing is not None, f"position {to[1]} is run nowhere"
+            job.crossing.tell(self, to, message, arrival, ordered)
+        elif ordered:
+            kernel.in_order(arrival, self.address, hearer, e.Received(self.address, message))
         else:
-            job.kernel.at(arrival, hearer, e.Received(self.address, message))
-            if kind is m.Seal:
-                job.lanes[to[1]].voting = True  # what it answers may end the round without any vote
+            kernel.at(arrival, hearer, e.Received(self.address, message))
+        if kind is m.Vote and not ordered:
+            kernel.left_lane = left  # of a yes nothing comes soon, so a lane runs on past it
+            if job.votes is not None:
+                job.votes.append(self)
+        elif kind is m.Seal:
+            job.lanes[to[1]].voting = True  # what it answers may end the round without any vote
 
-    def _tell_vote(self, hearer: Handler, vote: m.Vote, arrival: float) -> None:
-        """Of a yes nothing comes soon, so a lane runs on past it. Of several no's only the first to be heard
-        is passed on; those of one instant are heard in the order of speakers, as is what follows them."""
-        job, event = self.job, e.Received(self.address, vote)
+    def _told_no(self, vote: m.Vote, arrival: float) -> bool:
+        """Of several no's only the first to be heard is passed on; so those of one instant are heard in the
+        order of speakers, as is what follows them. Returns whether this is one of them."""
         if not vote.yes:
             self.nay = arrival
-        if self.nay == arrival:
-            job.kernel.in_order(arrival, self.address, hearer, event)
-            return
-        if job.votes is not None:
-            job.votes.append(self)
-        job.kernel.beside(arrival, hearer, event)
+        return self.nay == arrival
 
     def _tell_mate(self, to: Address, message: m.Message, now: float) -> None:
         """Ranks of a replica talk over connections that send again what was lost, in order, until a
@@ -412,7 +416,7 @@ class Process:
             return
         self._note_computed(plan, task, launched.reused, now)
         if self.leads:
-            self.job.hub.computing(self, plan.round, launched.ready[0], now)
+            self.job.the_hub.computing(self, plan.round, launched.ready[0], now)
         last = len(launched.ready) - 1
         for bucket, ready in enumerate(launched.ready):
             handler = self.on_last_bucket if bucket == last else self.handler
@@ -465,14 +469,14 @@ class Process:
 
     def measure(self, effect: f.Measure, now: float) -> None:
         if self.leads:
-            self.job.hub.reduced(self, effect.round, now)
+            self.job.the_hub.reduced(self, effect.round, now)
         self.lane.votes(now)
         self.lane.at(now, self.handler, e.Measured(effect.round, self.device.measure(effect.round)))
 
     def apply(self, effect: f.Apply, now: float) -> None:
         """The optimizer step; logged, as the device did it, when the device has it done."""
         if self.leads:
-            self.job.hub.applying(self, effect.plan.round, now)
+            self.job.the_hub.applying(self, effect.plan.round, now)
         if kernel_fails(self, now):
             return
         plan, device, member = effect.plan, self.device, self.member
@@ -521,13 +525,6 @@ class Process:
     def unstage(self, effect: f.Unstage, now: float) -> None:
         self.device.unstage(effect.lineage)
 
-    def install(self, effect: f.InstallStaged, now: float) -> None:
-        done = self.device.install(effect.step, effect.lineage, now)
-        member, digest = self.member, self.device.digest()
-        who = [member.replica, member.incarnation, self.address[1]]
-        self.pending = ["installed", now, *who, effect.step, effect.lineage, digest, self.source]
-        self.job.kernel.at(done, self.on_changed, e.Applied(-1))
-
     def warm_up(self, effect: f.WarmUp, now: float) -> None:
         device, member = self.device, self.member
         state = [device.step, device.lineage, device.digest()]
@@ -547,7 +544,7 @@ class Process:
             self.handle(e.StoreAnswer(call, answer), at)
 
         assert isinstance(effect.request, s.Request)
-        self.job.hub.submit(self.address[0], effect.request, reply)
+        self.job.the_hub.submit(self.address[0], effect.request, reply)
 
     def watched(self, change: s.Change, now: float) -> None:
         self.handle(e.Watched(change), now)
@@ -556,7 +553,7 @@ class Process:
         self.job.hosts.left(self, effect.reason, effect.restart, now)
 
     def note(self, effect: f.Note, now: float) -> None:
-        self.job.hub.noted(self, effect, now)
+        self.job.the_hub.noted(self, effect, now)
 
     def die_of(self, reason: str, now: float) -> None:
         """The device or the host failed: the protocol hears of it, and the process ends."""
@@ -589,7 +586,7 @@ CARRY_OUT: dict[type[f.Effect], Callable[[Process, Any, float], None]] = {
     f.Stage: Process.stage,
     f.Unstage: Process.unstage,
     f.Restore: restore,
-    f.InstallStaged: Process.install,
+    f.InstallStaged: install,
     f.WarmUp: Process.warm_up,
     f.SaveShard: save_shard,
     f.SetTimer: Process.set_timer,

@@ -1,4 +1,4 @@
-"""A rank's shard and checkpoint storage: what a process does when it is to read or write one."""
+"""A rank's shard, and where it comes from and goes to: storage, and what is staged."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ def restore(process: Process, effect: f.Restore, now: float) -> None:
     process.source = "initial" if effect.name == "initial" else "checkpoint"
     done = process.device.restore(effect.lineage, state, now) + process.job.storage_s
     process.job.kernel.at(done, process.handler, e.Restored(effect.lineage, True))
+
+
+def install(process: Process, effect: f.InstallStaged, now: float) -> None:
+    """What is staged becomes the state; logged when the device has it."""
+    done = process.device.install(effect.step, effect.lineage, now)
+    member, digest = process.member, process.device.digest()
+    who = [member.replica, member.incarnation, process.address[1]]
+    process.pending = ["installed", now, *who, effect.step, effect.lineage, digest, process.source]
+    process.job.kernel.at(done, process.on_changed, e.Applied(-1))
 
 
 def save_shard(process: Process, effect: f.SaveShard, now: float) -> None:

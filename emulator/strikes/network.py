@@ -84,7 +84,8 @@ def partition(i: Injector, fault: v.Partition, now: float) -> None:
             down = LinkFaultKind.DOWN
             link = LinkFault(down, now, now + fault.duration, Group(sides[a]), Group(sides[b]))
             i.job.network.add(link)
-    _cut_store(i, fault, sides)
+    if i.job.hub is not None:
+        _cut_store(i, fault, sides)
     i.later(fault.duration, fault)
 
 
@@ -95,7 +96,7 @@ def _cut_store(i: Injector, fault: v.Partition, sides: list[frozenset[Any]]) -> 
             continue
         asks = not fault.one_way or n == 0
         told = not fault.one_way or with_store[0] == 0
-        i.job.hub.store.cut(side, fault.duration, requests=asks, answers=told)
+        i.hub.store.cut(side, fault.duration, requests=asks, answers=told)
 
 
 DO: dict[type[Fault], Callable[[Injector, Any, float], None]] = {

@@ -13,44 +13,44 @@ if TYPE_CHECKING:
 
 
 def launcher_delay(i: Injector, fault: v.LauncherDelay, now: float) -> None:
-    i.job.hub.launcher.delay(fault.replica, fault.seconds)
+    i.hub.launcher.delay(fault.replica, fault.seconds)
 
 
 def launcher_early(i: Injector, fault: v.LauncherEarly, now: float) -> None:
     if i.targets(fault):
-        i.job.hub.launcher.start_beside(fault.replica, now)
+        i.hub.launcher.start_beside(fault.replica, now)
 
 
 def launcher_twice(i: Injector, fault: v.LauncherTwice, now: float) -> None:
-    i.job.hub.launcher.twice(fault.replica, fault.seconds)
+    i.hub.launcher.twice(fault.replica, fault.seconds)
 
 
 def launcher_down(i: Injector, fault: v.LauncherDown, now: float) -> None:
-    i.job.hub.launcher.stop_looking(fault.replica, now + fault.duration)
+    i.hub.launcher.stop_looking(fault.replica, now + fault.duration)
     i.later(fault.duration, fault)
 
 
 def drain(i: Injector, fault: v.Drain, now: float) -> None:
     if i.targets(fault):
-        i.job.hub.launcher.delay(fault.replica, fault.duration)
-        i.job.hub.launcher.ask_to_leave(fault.replica, now)
+        i.hub.launcher.delay(fault.replica, fault.duration)
+        i.hub.launcher.ask_to_leave(fault.replica, now)
     i.later(fault.duration, fault)
 
 
 def scale_down(i: Injector, fault: v.ScaleDown, now: float) -> None:
-    i.job.hub.launcher.give_up(fault.replica)
+    i.hub.launcher.give_up(fault.replica)
     if i.targets(fault):
-        i.job.hub.launcher.ask_to_leave(fault.replica, now)
+        i.hub.launcher.ask_to_leave(fault.replica, now)
 
 
 def scale_up(i: Injector, fault: v.ScaleUp, now: float) -> None:
-    i.job.hub.launcher.take_back(fault.replica, now)
+    i.hub.launcher.take_back(fault.replica, now)
 
 
 def config_changed(i: Injector, fault: v.ConfigChanged, now: float) -> None:
-    if not i.job.hub.launcher.reconfigure(fault.replica, now):
+    if not i.hub.launcher.reconfigure(fault.replica, now):
         return
-    i.later(fault.duration, fault, lambda now: i.job.hub.launcher.configure_again(fault.replica, now))
+    i.later(fault.duration, fault, lambda now: i.hub.launcher.configure_again(fault.replica, now))
 
 
 DO: dict[type[Fault], Callable[[Injector, Any, float], None]] = {

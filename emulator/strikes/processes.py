@@ -30,8 +30,9 @@ def hang(i: Injector, fault: v.Hang, now: float) -> None:
 
 def hang_at_start(i: Injector, fault: v.HangAtStart, now: float) -> None:
     for process in i.targets(fault):
-        i.job.hub.launcher.hang_next(fault.rank)
         i.job.hosts.crashed(process, fault.cause or "crash", now)
+    if i.job.hub is not None and i.hub.launcher.runs(fault.rank[0]):
+        i.hub.launcher.hang_next(fault.rank)
         i.until_next_end(fault.rank[0], fault)
 
 
@@ -55,7 +56,8 @@ def zombie(i: Injector, fault: v.Zombie, now: float) -> None:
         return
     for process in processes:
         process.pause()
-    i.job.hub.launcher.detach(fault.replica, now)
+    if i.job.hub is not None:
+        i.hub.launcher.detach(fault.replica, now)
     i.last_ended = max(i.last_ended, now + fault.delay)
 
     def come_back(now: float) -> None:
@@ -69,13 +71,14 @@ def replica_lost_for_ever(i: Injector, fault: v.ReplicaLostForEver, now: float) 
     leader = i.job.processes.get((fault.replica, 0))
     if leader is not None:
         i.job.log_crash(leader, fault.cause or "lost for ever", now)
-    i.job.hub.launcher.lose(fault.replica, now)
+    if i.job.hub is not None:
+        i.hub.launcher.lose(fault.replica, now)
 
 
 def clock_skew(i: Injector, fault: v.ClockSkew, now: float) -> None:
     """The clocks run at their rate until the fault ends, and keep what they have gained or lost."""
     targets = i.targets(fault)
-    i.carefully(targets)
+    i.carefully(fault)
     clocks = [wrong_clock(process) for process in targets]
     for clock in clocks:
         clock.run(fault.rate, now)
@@ -89,7 +92,7 @@ def clock_skew(i: Injector, fault: v.ClockSkew, now: float) -> None:
 
 def clock_jump(i: Injector, fault: v.ClockJump, now: float) -> None:
     targets = i.targets(fault)
-    i.carefully(targets)
+    i.carefully(fault)
     for process in targets:
         wrong_clock(process).jump(fault.jump, now)
 

@@ -16,40 +16,40 @@ STORE_RESTART_S = 1.0
 
 
 def store_slow(i: Injector, fault: v.StoreSlow, now: float) -> None:
-    i.job.hub.store.slow_down(fault.factor)
-    i.later(fault.duration, fault, lambda now: i.job.hub.store.slow_down(1.0))
+    i.hub.store.slow_down(fault.factor)
+    i.later(fault.duration, fault, lambda now: i.hub.store.slow_down(1.0))
 
 
 def store_away(i: Injector, fault: v.StoreAway, now: float) -> None:
-    i.job.hub.store.unavailable(fault.duration)
+    i.hub.store.unavailable(fault.duration)
     i.later(fault.duration, fault)
 
 
 def store_restart(i: Injector, fault: v.StoreRestart, now: float) -> None:
-    i.job.hub.store.restart(fault.duration)
+    i.hub.store.restart(fault.duration)
     i.later(fault.duration, fault)
 
 
 def store_lost_answer(i: Injector, fault: v.StoreLostAnswer, now: float) -> None:
-    i.job.hub.store.lose_answers(fault.count, lambda request: isinstance(request, Cas))
+    i.hub.store.lose_answers(fault.count, lambda request: isinstance(request, Cas))
 
 
 def store_leader_change(i: Injector, fault: v.StoreLeaderChange, now: float) -> None:
-    i.job.hub.store.change_leader(fault.duration, 2.0 * fault.duration)
+    i.hub.store.change_leader(fault.duration, 2.0 * fault.duration)
     i.later(fault.duration, fault)
 
 
 def store_empty(i: Injector, fault: v.StoreEmpty, now: float) -> None:
-    if i.job.hub.store.head is None:  # there was nothing to lose
+    if i.hub.store.head is None:  # there was nothing to lose
         i.later(STORE_RESTART_S, fault)
-    i.job.hub.store.restart_empty(STORE_RESTART_S)
+    i.hub.store.restart_empty(STORE_RESTART_S)
 
 
 def store_restored_old(i: Injector, fault: v.StoreRestoredOld, now: float) -> None:
     """As far back as there are backups, if the schedule asks for more."""
-    versions = min(fault.versions, i.job.hub.store.backups)
+    versions = min(fault.versions, i.hub.store.backups)
     if versions:
-        i.job.hub.store.restart_older(versions, STORE_RESTART_S)
+        i.hub.store.restart_older(versions, STORE_RESTART_S)
     else:
         i.later(STORE_RESTART_S, fault)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def corrupt_chunk(i: Injector, fault: v.CorruptChunk, now: float) -> None:
     targets = i.targets(fault)
-    i.carefully(targets)
+    i.carefully(fault)
     for process in targets:
         oddities(process).chunks += fault.count
 

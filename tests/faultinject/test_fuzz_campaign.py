@@ -89,8 +89,6 @@ def test_a_failure_is_written_so_that_it_can_be_run_again(tmp_path, monkeypatch)
 
 def test_an_assertion_and_a_job_that_stands_still_are_failures(monkeypatch):
     case = draw_case(0, 0)
-    monkeypatch.setattr("emulator.emulation.Emulation._done", lambda self: False)
-    monkeypatch.setattr("emulator.emulation.Emulation.steps_committed", 0, raising=False)
     short = msgspec.structs.replace(case, job={**case.job, "steps": 10**6, "max_virtual_hours": 0.2})
     assert judge(short).labels == (STUCK,)
     monkeypatch.setattr("emulator.inject.Injector.inject", lambda self, fault, now: 1 / 0)
