@@ -10,6 +10,7 @@ from faultinject.targets import ranks_of
 from ftruntime.protocol.ids import Position
 
 Interruption = tuple[AnyFault, ...]
+SINGLE = ("rank", "host", "rack", "link")  # targets that are some positions of a replica
 MOST_DRAWN = 8  # interruptions drawn ahead for each fault that is looked for: not all touch single positions
 
 
@@ -78,7 +79,10 @@ class Coming:
 
 def positions_of(fault: AnyFault, shape: JobShape) -> frozenset[Position]:
     """The single positions that ``fault`` touches; none where it touches all ranks of a replica alike."""
-    if getattr(fault, "rank", None) is None and getattr(fault, "host", None) is None:
+    position = getattr(fault, "position", None)
+    if position is not None:
+        return frozenset({position})
+    if all(getattr(fault, name, None) is None for name in SINGLE):
         return frozenset()
     return frozenset(position for _, position in ranks_of(fault, shape))
 
@@ -86,5 +90,4 @@ def positions_of(fault: AnyFault, shape: JobShape) -> frozenset[Position]:
 def _expected(fault: AnyFault, step_seconds: float) -> float:
     if fault.at is not None:
         return fault.at
-    assert fault.step is not None
-    return fault.step * step_seconds
+    return (fault.step or 0) * step_seconds

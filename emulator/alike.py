@@ -171,7 +171,7 @@ class Alike:
             process = self._job.processes.get((replica, position))
             if process is None:
                 continue
-            if process.deaf or process.stall or process.leads:
+            if process.deaf or process.stall or process.leads or process.odd is not None:
                 return None
             shares = process.rank.member.shares
             share = next(iter(shares.values()), None)

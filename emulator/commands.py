@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from faultinject import AnyFault
-from ftruntime.protocol.ids import Incarnation, Replica, Step
+from ftruntime.protocol.ids import Incarnation, Position, Replica, Step
 
 COMMAND_S = 1e-3  # from the hub to a host
 SEES_DEATH_S = 0.05  # until the launcher's wait on its processes returns
@@ -28,10 +28,16 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Start(Told, frozen=True, array_like=True, tag=True):
-    """Start the processes of ``life``. ``warm_up_s``: how long its throw-away step takes."""
+    """Start the processes of ``life``. ``warm_up_s``: how long its throw-away step takes.
+
+    hang:           positions whose processes hang as soon as they have started
+    misconfigured:  with another configuration than the job's
+    """
 
     life: Life
     warm_up_s: float
+    hang: tuple[Position, ...] = ()
+    misconfigured: bool = False
 
 
 class End(Told, frozen=True, array_like=True, tag=True):
@@ -44,6 +50,18 @@ class Inject(Told, frozen=True, array_like=True, tag=True):
     """Faults that waited for a phase take effect."""
 
     faults: tuple[AnyFault, ...]
+
+
+class Detach(Told, frozen=True, array_like=True, tag=True):
+    """Take the processes of ``replica`` for dead, though they run on."""
+
+    replica: Replica
+
+
+class AskToLeave(Told, frozen=True, array_like=True, tag=True):
+    """The operator takes the replica of ``life`` out."""
+
+    life: Life
 
 
 class Forget(Told, frozen=True, array_like=True, tag=True):
@@ -73,6 +91,6 @@ class Left(Told, frozen=True, array_like=True, tag=True):
     restart: bool
 
 
-Command = Start | End | Inject | Forget
+Command = Start | End | Inject | Detach | AskToLeave | Forget
 Report = Died | Left
 Hear = Callable[[Told, float], object]

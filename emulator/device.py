@@ -29,6 +29,8 @@ from .memory import Memory, OutOfMemory
 from .mixing import GOLDEN, ODD, mix, unmix
 
 _TWO_DOUBLES, _TWO_BITS = struct.Struct("<2d"), struct.Struct("<2Q")
+INFINITE = 0x7FF0000000000000  # the digest of a gradient that overflowed
+_PART_BIT = {"parameter": 5, "optimizer": 29}
 State = Any  # an int here; tensors in tensor fidelity. Never changed in place once handed out
 
 
@@ -55,7 +57,7 @@ class FingerprintDevice:
 
     __slots__ = (
         "replica", "position", "shared", "step", "lineage", "state", "hbm", "host",
-        "compute", "copy", "slow", "flip", "nan",
+        "compute", "copy", "slow", "flip", "nan", "inf",
         "_grads", "_grad_bytes", "_retained", "_computing", "_ready",
         "_rounds", "_served", "_frozen", "_staged",
     )  # fmt: skip
@@ -69,7 +71,7 @@ class FingerprintDevice:
         self.hbm.take("optimizer", shared.memory.optimizer)
         self.hbm.take("slots", shared.slots_bytes)
         self.compute, self.copy = Stream(), Stream()
-        self.slow, self.flip, self.nan = 1.0, -1, False
+        self.slow, self.flip, self.nan, self.inf = 1.0, -1, False, False
         self.step, self.lineage = 0, lineage
         self.state: State = self.initial_state()
         self._grads: Any = None
@@ -103,6 +105,32 @@ class FingerprintDevice:
     def _corrupt(self, grads: Any) -> None:
         """One bit of the gradient is wrong, and nobody notices."""
         grads[0] ^= 1 << self.flip
+
+    def _overflow(self, grads: Any) -> None:
+        """The gradient is infinite: a digest of its own."""
+        grads[0] = INFINITE
+
+    def digest_of(self, state: State) -> int:
+        """What ``digest`` would be of ``state``."""
+        digest: int = state
+        return digest
+
+    def flipped(self, state: State, part: str) -> State:
+        """``state`` with one wrong bit in "parameter" or "optimizer"."""
+        return state ^ (1 << _PART_BIT[part])
+
+    def spoilt(self, data: Any) -> Any:
+        """A chunk with one wrong bit."""
+        return data ^ (1 << 3)
+
+    def chunk_sum(self, data: Any) -> int:
+        """The checksum that a chunk travels with."""
+        return mix(data)
+
+    def spoilt_range(self, data: Any) -> Any:
+        """A range with one wrong bit, and the checksum that it had."""
+        content, checksum = data
+        return self.spoilt(content), checksum
 
     def _exchange(self, geometry: Geometry, index: int, grads: Any, tapped: bool) -> Any:
         return Exchange(geometry, index, grads, tapped)
@@ -162,7 +190,9 @@ class FingerprintDevice:
         if self.flip >= 0:
             self._corrupt(self._grads)
             self.flip = -1
-        self.nan = False
+        if self.inf:
+            self._overflow(self._grads)
+        self.nan = self.inf = False
         self._ready = self._compute(now)
         return Launched(self._ready, False, finite)
 
@@ -388,6 +418,19 @@ class FingerprintDevice:
     def flip_bit(self, bit: int) -> None:
         """The next gradient computed has one wrong bit: silent corruption."""
         self.flip = bit & 63
+
+    def overflow(self) -> None:
+        """The next gradient computed is infinite."""
+        self.inf = True
+
+    def flip_state(self, part: str) -> None:
+        """One bit of the state is wrong from now on."""
+        self.state = self.flipped(self.state, part)
+
+    def squeeze(self) -> None:
+        """Something else takes what is left of the device's memory: the next allocation fails."""
+        memory = self.shared.memory
+        self.hbm.limit = memory.params + memory.optimizer + self.shared.slots_bytes
 
     def poison(self) -> None:
         """The next gradient computed is not a number."""

@@ -58,6 +58,13 @@ class PooledDevice(TensorDevice):
     def _join(self, parts: dict[int, Any]) -> State:
         return alone(super()._join(parts))
 
+    def digest_of(self, state: State) -> int:
+        digest: int = state.digest
+        return digest
+
+    def flipped(self, state: State, part: str) -> State:
+        return alone(super().flipped(state.tensor, part))
+
     def snapshot(self) -> State:
         return alone(self.state.tensor.clone())
 

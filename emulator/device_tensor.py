@@ -67,6 +67,27 @@ class TensorDevice(FingerprintDevice):
         bits = grads[:1].view(torch.int64 if grads.dtype == torch.float64 else torch.int32)
         bits ^= 1 << self.flip % (8 * grads.element_size() - 1)
 
+    def _overflow(self, grads: Any) -> None:
+        grads[0] = math.inf
+
+    def digest_of(self, state: State) -> int:
+        return int.from_bytes(checksum(state), "little")
+
+    def flipped(self, state: State, part: str) -> State:
+        found: Tensor = state.clone()
+        third = (len(state) - 1) // 3
+        place = 1 if part == "parameter" else 1 + third
+        _flip(found[place : place + 1])
+        return found
+
+    def spoilt(self, data: Any) -> Any:
+        found: Tensor = data.clone()
+        _flip(found[:1])
+        return found
+
+    def chunk_sum(self, data: Any) -> int:
+        return int.from_bytes(checksum(data), "little")
+
     def _exchange(self, geometry: Geometry, index: int, grads: Any, tapped: bool) -> Any:
         return TensorExchange(geometry, index, self._zeros() if grads is None else grads, tapped)
 
@@ -118,6 +139,12 @@ def _optimize(config: TensorConfig, lr_factor: float, params: Tensor, state: dic
     optimizer = torch.optim.AdamW([params], lr=lr, weight_decay=config.weight_decay)
     optimizer.state[params] = state
     optimizer.step()
+
+
+def _flip(number: Tensor) -> None:
+    """One bit of the mantissa of a tensor of one element, in place."""
+    bits = number.view(torch.int64 if number.dtype == torch.float64 else torch.int32)
+    bits ^= 1 << 20
 
 
 def initial_state(shared: Shared, position: int) -> Tensor:

@@ -67,6 +67,7 @@ DETAILS = (
     Option("port", int, "Where workers meet on this machine.", "one that is free"),
     Option("worker_timeout", float, "Seconds that workers wait for each other at most."),
     Option("hbm_gib", float, "GiB of memory of a mock GPU."),
+    Option("buildings", int, "Buildings that replicas lie in, each whole in one of them."),
     Option("max_virtual_hours", float, "Safety stop.", "far beyond what --steps need"),
     Option("corpus", str, "Text file to train on; may be given again.", "documents made by faker"),
     Option("locales", str, "A locale of faker's documents; may be given again.", "several"),

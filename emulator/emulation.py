@@ -22,7 +22,7 @@ from ftruntime.seams import Corpus
 
 from .ahead import Drawn
 from .alike import Alike
-from .commands import COMMAND_S, SEES_DEATH_S, Command, Died, Left, Report
+from .commands import COMMAND_S, SEES_DEATH_S, Command, Died, Inject, Left, Report
 from .compute import ComputeConfig, ComputeModel
 from .corpus import LOCALES, FakerCorpus, Readable
 from .device import FingerprintDevice, Shared
@@ -37,9 +37,11 @@ from .network import Network, NetworkConfig
 from .process import Process
 from .settings import RunSettings
 from .spans import OnSpan
+from .storage import Storage
 from .store import StoreConfig
 
 if TYPE_CHECKING:
+    from .points import Points
     from .tensor_pool import Pool
     from .workers.windows import Windows
 
@@ -56,6 +58,7 @@ class Emulation:
     faults:   a schedule, or an endless iterator of (simultaneous) faults in order of time
     on_span:  called with (replica, name, start, end, args) for each span of the trace; None: no trace
     corpus:   what to read instead of what the settings name
+    points:   count the fault points that are reached, though no fault waits for one
     crossing: the way to other processes that run the rest of the job; None: all of it runs here
     Raises ConfigError and OutOfMemory for settings that cannot run.
     """
@@ -67,12 +70,13 @@ class Emulation:
         log: Callable[[Entry], None],
         on_span: OnSpan | None = None,
         corpus: Readable | None = None,
+        points: bool = False,
         crossing: Windows | None = None,
     ) -> None:
         self.settings, self.config, self.shape = settings, settings.job_config(), settings.shape()
         replicas, ranks = self.config.replicas, self.config.ranks_per_replica
         self.log = log
-        network, store = NetworkConfig(buildings=min(12, replicas)), StoreConfig()
+        network, store = NetworkConfig(buildings=self.shape.buildings_used), StoreConfig()
         self.network = Network(replicas, ranks, network)
         self.kernel = Kernel(self.network.lookahead, inner_lanes=inner_positions(ranks, self.config.fan_out))
         self.lanes = [self.kernel.lane(position) for position in range(ranks)]
@@ -99,13 +103,19 @@ class Emulation:
         self._root = lineage_root(self.config.job, self.config.initial_digest)
         self._corpus = corpus or _corpus(settings, self.config.stream_count)
         self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
-        self.storage: dict[str, dict[Position, tuple[Any, int]]] = {}
+        self.storage = Storage()
         self.hosts = Hosts(self)
         self.hub: Hub | None = None
         if crossing is None or crossing.is_hub:
             self.hub = Hub(self, faults if isinstance(faults, Schedule) else Schedule(), store, on_span)
         self._injector = Injector(self)
         self._faults = faults
+        schedule = faults if isinstance(faults, Schedule) else Schedule()
+        self.points: Points | None = None
+        if points or any(fault.point for fault in schedule.faults):
+            from .points import Points
+
+            self.points = Points(self, schedule)
         self.folds: Folds | None = None
         if settings.fold:
             self._look_every = min(self._look_every, FOLDED_EVERY)  # few are run: looking costs little
@@ -192,7 +202,10 @@ class Emulation:
     def careful(self) -> frozenset[Position] | None:
         """Where links fail, messages of a ring may end in a no that stops other positions at once."""
         self.network.forget_old(self.kernel.now)  # no lane has come further than the next event outside
-        return self.network.touched_positions()
+        positions = self.network.touched_positions()
+        if positions is None or (self.points is not None and self.points.waits):
+            return None
+        return positions | self._injector.careful
 
     def tie(self) -> float:
         """A leader's ring may bring about a fault that waits for its vote."""
@@ -273,6 +286,12 @@ class Emulation:
         for fault in faults:
             self._injector.inject(fault, now)
 
+    def reached(self, point: str, address: Address, now: float) -> None:
+        """A driver has come to a fault point."""
+        if self.points is not None:
+            own = self.points.reach(point, address, now)
+            self.command(Inject(own), now)
+
     # -- what the hub and hosts tell each other ----------------------------------------------------
 
     def command(self, command: Command, now: float) -> None:
@@ -352,15 +371,15 @@ class Emulation:
             for index in range(r.start, r.start + r.count)
         )
 
-    def save(self, name: str, position: Position, device: FingerprintDevice) -> None:
-        self.storage.setdefault(name, {})[position] = (device.snapshot(), device.digest())
-
-    def stored_state(self, name: str, position: Position, device: FingerprintDevice) -> Any:
-        """The shard of a checkpoint, or of the initial state; None where there is none."""
+    def stored_state(self, name: str, position: Position, device: FingerprintDevice) -> tuple[Any, str]:
+        """The shard of a checkpoint, or of the initial state, and what is wrong with it."""
         if name == "initial":
-            return device.initial_state()
-        shard = self.storage.get(name, {}).get(position)
-        return None if shard is None else shard[0]
+            return device.initial_state(), ""
+        return self.storage.read(name, position, device)
+
+    def damage(self, position: Position, damage: str) -> None:
+        """A checkpoint's shard is spoilt."""
+        self.storage.damage(position, damage, next((p.device for p in self.processes.values()), None))
 
     # -- what processes say ------------------------------------------------------------------------
 

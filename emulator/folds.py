@@ -110,9 +110,10 @@ class Folds:
         """``fault`` is about to take effect. Raises Widen if what it hits is not run for itself."""
         self._coming.happened(fault)
         self._planned = [other for other in self._planned if other is not fault]
-        if not positions_of(fault, self._job.shape):
-            return
-        for replica, position in ranks_of(fault, self._job.shape):
+        shape = self._job.shape
+        touched = positions_of(fault, shape)
+        everywhere = [(replica, position) for replica in range(shape.replicas) for position in touched]
+        for replica, position in touched and (ranks_of(fault, shape) or everywhere):
             process = self._job.processes.get((replica, self.seating.stands_in[position]))
             if process is not None and process.alive and not self.seating.alone(position):
                 if self._repeated is not None:

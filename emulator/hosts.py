@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ftruntime.protocol import events as e
+from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.ids import Address, Incarnation, Position, Replica
 from ftruntime.protocol.rank import Rank
 
-from .commands import Died, End, Forget, Inject, Left, Life, Start, Told
+from .commands import AskToLeave, Detach, Died, End, Forget, Inject, Left, Life, Start, Told
 from .process import Process
 
 if TYPE_CHECKING:
@@ -46,14 +49,19 @@ class Hosts:
         self.warm_up[replica] = command.warm_up_s
         team: Team = {}
         self.teams[command.life] = team
+        config = other_configuration(job.config) if command.misconfigured else job.config
         for position in job.positions:
             address = (replica, position)
-            rank = Rank(job.config, replica, position, f"{replica}/{life}", life)
+            rank = Rank(config, replica, position, f"{replica}/{life}", life)
             process = Process(job, rank, job.make_device(replica, position), address, command.life)
             process.mates = team
             if job.folds is not None:
                 job.folds.seat(process)
             team[position] = job.processes[address] = process
+            if job.points is not None:
+                job.points.watch(process)
+            if position in command.hang:
+                process.stick()
         if 0 in team:
             job.the_hub.watch(team[0])
             team[0].handle(e.Started(), now)
@@ -126,16 +134,31 @@ class Hosts:
     def _inject(self, command: Inject, now: float) -> None:
         self._job.inject(command.faults, now)
 
+    def _detach(self, command: Detach, now: float) -> None:
+        self.detach(command.replica)
+
+    def _ask(self, command: AskToLeave, now: float) -> None:
+        leader = self.teams.get(command.life, {}).get(0)
+        if leader is not None:
+            leader.handle(e.Leave(), now)
+
     def _forget(self, command: Forget, now: float) -> None:
         storage = self._job.storage
         for name in [name for name in storage if name not in command.recorded]:
             if int(name.split("-")[1]) < command.oldest:
-                del storage[name]
+                storage.delete(name)
+
+
+def other_configuration(config: JobConfig) -> JobConfig:
+    """What an operator may start a replica with by mistake: the job refuses it."""
+    return msgspec.structs.replace(config, samples_per_step=config.samples_per_step + 1)
 
 
 HEAR: dict[type[Told], Callable[[Hosts, Any, float], None]] = {
     Start: Hosts._start,
     End: Hosts._end,
     Inject: Hosts._inject,
+    Detach: Hosts._detach,
+    AskToLeave: Hosts._ask,
     Forget: Hosts._forget,
 }

@@ -17,7 +17,7 @@ from ftruntime.protocol.head import Head
 from ftruntime.protocol.ids import Replica
 
 from .commands import COMMAND_S, Forget, Inject, Told
-from .launcher import Launcher
+from .operated import OperatedLauncher
 from .spans import OnSpan, Spans
 from .store import EmulatedStore, Reply, StoreConfig
 
@@ -42,9 +42,9 @@ class Hub:
     ) -> None:
         self._job = job
         self.config, self.settings, self.kernel, self.log = job.config, job.settings, job.kernel, job.log
-        self.command = job.command
+        self.command, self.reached = job.command, job.reached
         self.store = EmulatedStore(self.kernel, store, self._store_log)
-        self.launcher = Launcher(self, FIRST_WARM_UP_S)
+        self.launcher = OperatedLauncher(self, FIRST_WARM_UP_S)
         self.agenda = Agenda(schedule)
         self.over = float("inf")
         self.rounds = self.steps_committed = 0
@@ -170,6 +170,10 @@ class Hub:
         """The processes of the replica are as good as gone."""
         self._spans.end_all(replica, now)
         self._spans.begin(replica, "restart", now)
+
+    def life_ended(self, replica: Replica, now: float) -> None:
+        """A life that a fault was about has been ended."""
+        self._job.injector.life_ended(replica, now)
 
     def finish(self, now: float) -> None:
         for replica in range(self.config.replicas):

@@ -40,6 +40,7 @@ class Launcher:
         self._quick = [0] * replicas
         self._delay = [0.0] * replicas
         self._lost: set[Replica] = set()
+        self._away_until = [0.0] * replicas  # until when a launcher sees nothing and starts nothing
         self._leased = [0.0] * replicas  # when the leader was last seen with a lease, or could not have one
         self._warm_up = [first_warm_up_s] * replicas
 
@@ -62,7 +63,11 @@ class Launcher:
         self.lives[replica] += 1
         self.states[replica] = "catching up"
         self._started[replica] = now + COMMAND_S
-        self._hub.command(Start(life, self._warm_up[replica]), now)
+        self._hub.reached("launcher.start", (replica, 0), now)
+        self._hub.command(self._order(life), now)
+
+    def _order(self, life: Life) -> Start:
+        return Start(life, self._warm_up[life[0]])
 
     def registered(self, life: Life, incarnation: Incarnation) -> None:
         """The leader of ``life`` is registered."""
@@ -108,7 +113,9 @@ class Launcher:
 
     def _restart(self, which: Life, now: float) -> None:
         replica, life = which
-        if life == self.lives[replica] and replica not in self._lost:
+        if now < self._away_until[replica]:
+            self._hub.kernel.at(self._away_until[replica], self._restart, which)
+        elif life == self.lives[replica] and replica not in self._lost:
             self._start(replica, now)
 
     # -- ending --------------------------------------------------------------------------------------
@@ -119,8 +126,12 @@ class Launcher:
         return number == self.lives[replica] - 1 and self.runs(replica)
 
     def _died(self, report: Died, now: float) -> None:
-        if self._present(report.life):
-            self.end(report.life[0], "a process died", now)
+        replica = report.life[0]
+        if now < self._away_until[replica]:
+            self._hub.kernel.at(self._away_until[replica], self.hear, report)
+        elif self._present(report.life):
+            self._hub.reached("launcher.death", (replica, 0), now)
+            self.end(replica, "a process died", now)
 
     def _left(self, report: Left, now: float) -> None:
         replica, number = report.life
@@ -128,12 +139,17 @@ class Launcher:
             self._end(report.life, report.reason, False, now)  # a zombie: processes of one life end together
             return
         if not report.restart:
-            self._lost.add(replica)
+            self._for_good(replica)
         if self.runs(replica):
             self.end(replica, report.reason, now)
 
+    def _for_good(self, replica: Replica) -> None:
+        """A life asks not to be followed by another."""
+        self._lost.add(replica)
+
     def end(self, replica: Replica, reason: str, now: float, restart: bool = True) -> None:
         """End what is left of the replica, expire its lease when that is done, and start it again."""
+        self._hub.reached("launcher.end", (replica, 0), now)
         self._end((replica, self.lives[replica] - 1), reason, replica not in self._lost, now)
         self._hub.store.unwatch(replica)
         self._hub.down(replica, now)
@@ -172,12 +188,13 @@ class Launcher:
             or hub.store.leased(MemberId(replica, incarnation))
             or not (incarnation or open_to_new)
         )
-        if well or self._started[replica] > self._leased[replica]:
+        if well or now < self._away_until[replica] or self._started[replica] > self._leased[replica]:
             self._leased[replica] = now
         elif (
             now - max(self._leased[replica], hub.store.leases_lost)
             > RENEWALS_MISSED * hub.config.timeouts.lease / 3
         ):
+            self._hub.reached("launcher.no_lease", (replica, 0), now)
             self.end(replica, "the leader has no lease and does not renew it", now)
 
 

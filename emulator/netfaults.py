@@ -6,6 +6,8 @@ than ``reset_after``, the connection is reset: the message, and all later ones u
 arrive, and the sender learns ``PeerLost`` at the reset. What is sent after the reset goes over a fresh
 connection. A ``lossy`` link breaks the connection at a message instead: the sender learns of a
 *transient* failure after ``TRANSIENT_AFTER`` and what it sends until then is lost.
+What a link loses now and then is sent again, later each time, and breaks the connection after ``TRIES``;
+whatever comes late holds up what was sent after it on the same link, and nothing else.
 
 A fault has a start and an end, and is looked at when a message is sent; so add a fault no later than
 it starts. Which messages a lossy link breaks is a hash of (seed, link, number of the message on it).
@@ -24,6 +26,7 @@ from ftruntime.protocol.ids import Address, Position, Replica
 from .mixing import MASK, mix
 
 TRANSIENT_AFTER = 1e-3  # seconds of hardware retries before a completion says "retry exceeded"
+RESENT_AFTER_S, TRIES = 4e-3, 7  # of a lost message: the first time-out, doubled each time; how many tries
 
 Link = tuple[Address, Address]
 
@@ -32,6 +35,10 @@ class LinkFaultKind(enum.StrEnum):
     DOWN = "down"  # nothing passes; a partition when the groups are large. One way: add it twice
     LOSSY = "lossy"  # ``amount`` of the messages (0..1) break their connection
     BANDWIDTH = "bandwidth"  # bandwidth is multiplied by ``amount`` (1e-6..1)
+    LOSS = "loss"  # ``amount`` of the messages (0..1) are lost, and sent again
+    DELAY = "delay"  # every message takes ``amount`` seconds longer
+    JITTER = "jitter"  # every message takes up to ``amount`` seconds longer
+    DOUBLE = "double"  # ``amount`` of the messages (0..1) arrive twice
 
 
 class Group(NamedTuple):
@@ -73,6 +80,10 @@ _AMOUNTS = {
     LinkFaultKind.DOWN: (0.0, 0.0),
     LinkFaultKind.LOSSY: (0.0, 1.0),
     LinkFaultKind.BANDWIDTH: (1e-6, 1.0),
+    LinkFaultKind.LOSS: (0.0, 1.0),
+    LinkFaultKind.DELAY: (0.0, math.inf),
+    LinkFaultKind.JITTER: (0.0, math.inf),
+    LinkFaultKind.DOUBLE: (0.0, 1.0),
 }
 
 
@@ -81,6 +92,24 @@ class Failure(NamedTuple):
 
     time: float
     lost: bool
+
+
+def _lost_times(share: float, draw: int) -> float:
+    """Seconds until a message gets through that is lost with a chance of ``share`` at each try."""
+    late = 0.0
+    for tried in range(TRIES):
+        if draw >= share * (MASK + 1):
+            return late
+        late += RESENT_AFTER_S * (1 << tried)
+        draw = mix(draw)
+    return math.inf
+
+
+_LATE: dict[LinkFaultKind, Callable[[float, int], float]] = {
+    LinkFaultKind.LOSS: _lost_times,
+    LinkFaultKind.DELAY: lambda seconds, draw: seconds,
+    LinkFaultKind.JITTER: lambda seconds, draw: seconds * (draw / (MASK + 1)),
+}
 
 
 def _positions(groups: list[Group]) -> frozenset[Position] | None:
@@ -100,6 +129,7 @@ class LinkFaults:
         self._broken: dict[Link, Failure] = {}
         self._latest: dict[Link, float] = {}  # last arrival on a link while any fault was about
         self._sent: dict[Link, int] = {}  # messages on a lossy link
+        self._drawn: dict[tuple[LinkFaultKind, float, Link], int] = {}  # messages for which was drawn
         self._until: dict[Address, float] = {}  # when no fault, and nothing it left, matters to a sender
         self._quiet = 0.0  # no fault and nothing it left behind matters from here on
 
@@ -116,7 +146,7 @@ class LinkFaults:
 
     def clear(self) -> None:
         """Forget everything; only when it is ``over``."""
-        for left in (self._faults, self._broken, self._latest, self._sent, self._until):
+        for left in (self._faults, self._broken, self._latest, self._sent, self._drawn, self._until):
             left.clear()
 
     def may_hit(self, address: Address, now: float) -> bool:
@@ -144,11 +174,13 @@ class LinkFaults:
         if broken is not None and now < broken.time:
             return math.inf
         opened = self._opens(source, target, now)
-        if opened > now + self._reset_after:
+        late = self._late(link, opened)
+        given_up = late == math.inf
+        if opened + (0.0 if given_up else late) > now + self._reset_after:
             return self._break(link, Failure(now + self._reset_after, True))
-        if self._loses(link, opened):
+        if given_up or self._loses(link, opened):
             return self._break(link, Failure(opened + TRANSIENT_AFTER, False))
-        return opened
+        return opened + late
 
     def _break(self, link: Link, failure: Failure) -> float:
         self._broken[link] = failure
@@ -189,6 +221,27 @@ class LinkFaults:
                 if draw < fault.amount * (MASK + 1):
                     return True
         return False
+
+    def _late(self, link: Link, time: float) -> float:
+        """Seconds by which faults of the link hold up a message; infinity: it is given up."""
+        late = 0.0
+        for fault in self._faults:
+            if fault.kind in _LATE and self._hits(fault, *link, time):
+                late += _LATE[fault.kind](fault.amount, self._draw(fault, link))
+        return late
+
+    def _draw(self, fault: LinkFault, link: Link) -> int:
+        """64 bits for a message, counted from the fault's onset. All positions draw alike, since a run that
+        folds runs one for many."""
+        key = (fault.kind, fault.start, link)
+        number = self._drawn[key] = self._drawn.get(key, 0) + 1
+        return mix(fault.seed ^ mix(link[0][0] << 48 ^ link[1][0] << 24 ^ number))
+
+    def doubles(self, source: Address, target: Address, time: float) -> bool:
+        """Whether what ``source`` sends to ``target`` at ``time`` arrives twice."""
+        link, double = (source, target), LinkFaultKind.DOUBLE
+        hits = [f for f in self._faults if f.kind is double and self._hits(f, source, target, time)]
+        return any([self._draw(fault, link) < fault.amount * (MASK + 1) for fault in hits])
 
     def _hits(self, fault: LinkFault, source: Address, target: Address, time: float) -> bool:
         return (

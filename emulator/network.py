@@ -56,13 +56,14 @@ class Topology:
 class Network:
     """Says when a message arrives. Keeps one number for each rank: when its NIC is free again.
 
-    faulty: whether any fault may matter now; all else is the fast path
+    faulty:  whether any fault may matter now; all else is the fast path
+    doubled: while ``faulty``: whether the last message whose ``arrival`` was asked for arrives twice
     """
 
     def __init__(self, replicas: int, ranks_per_replica: int, config: NetworkConfig) -> None:
         config.check()
         self.topology = Topology(replicas, ranks_per_replica, config)
-        self.faulty = False
+        self.faulty = self.doubled = False
         self._faults = LinkFaults(self.topology.building, config.reset_after_s)
         self._ranks = ranks_per_replica
         self._free = [0.0] * (replicas * ranks_per_replica)
@@ -96,8 +97,10 @@ class Network:
         Infinity: never; ``failure`` then says when and how the sender learns of it. A ``size`` of HOST goes
         over the network of the hosts, beside the NIC.
         """
-        if self.faulty and self._faults.may_hit(source, now):
-            return self._slow_arrival(source, target, size, now)
+        if self.faulty:
+            self.doubled = False
+            if self._faults.may_hit(source, now):
+                return self._slow_arrival(source, target, size, now)
         replica, position = source
         if replica == target[0] or size == HOST:
             return now + self.link(source, target)[0]
@@ -126,6 +129,7 @@ class Network:
             # A held message waits in its connection, not in the NIC: other links go on meanwhile.
             self._free[nic] = max(now, self._free[nic]) + size * byte / factor
             departure = max(begin + size * byte / factor, self._free[nic])
+        self.doubled = source[0] != target[0] and faults.doubles(source, target, begin)
         return faults.in_order(source, target, departure + latency)
 
     def forget_old(self, now: float) -> None:

@@ -27,8 +27,10 @@ from .device import FingerprintDevice
 from .kernel import Handler
 from .memory import OutOfMemory
 from .network import CONTROL_BYTES, HOST
+from .odd import Odd, asks_doomed_donor, kernel_fails, samples_at, send_spoilt, sends_range
 from .resending import Resending
 from .ring_buffers import RingBuffers
+from .shards import install, restore, save_shard
 
 if TYPE_CHECKING:
     from .emulation import Emulation
@@ -39,12 +41,14 @@ class Process:
 
     leads: what it does is what its replica does: at position 0, and not taken for dead
     mates: the processes of its life of the replica, by position
+    odd:   what faults have left in it (``odd.py``); None while it is well
     sent:  messages sent, for the report; weight: for how many positions (``folding.py``)
     """
 
     __slots__ = (
         "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler",
-        "hear_chunk", "host_free", "job", "lane", "leads", "life", "mates", "nay", "near", "pending", "rank",
+        "hear_chunk", "host_free", "job", "lane", "leads", "life", "mates", "nay", "near", "odd", "pending",
+        "rank",
         "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent", "weight",
     )  # fmt: skip
 
@@ -59,6 +63,7 @@ class Process:
         self.unsent: dict[Address, Resending] = {}  # to mates, over links that fail
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
+        self.odd: Odd | None = None
         self.step, self.hear_chunk = rank.step, rank.chunk
         self.backlog: list[tuple[Callable[[Any, float], None], Any]] | None = None  # while paused
         self.rings: dict[Round, RingBuffers] = {}
@@ -201,6 +206,9 @@ class Process:
             start = now + size * buffers.reduce_s
             if buffers.network.faulty:
                 arrival = buffers.network.arrival(self.address, buffers.target, size, start)
+                if buffers.network.doubled and buffers.right is not None:
+                    chunk = m.Chunk(effect.round, buffers.incarnation, give, effect.push, data)
+                    buffers.at(arrival, buffers.right, chunk)
             else:  # Network.arrival, for one link
                 free, nic = buffers.free, buffers.nic
                 if free[nic] > start:
@@ -221,7 +229,8 @@ class Process:
         if arrival == math.inf:
             self._link_failed(buffers.target, chunk.round, now)
             return
-        buffers.at(arrival, buffers.right, chunk)
+        if not send_spoilt(self, buffers, chunk, arrival):
+            buffers.at(arrival, buffers.right, chunk)
         if self.job.completions:
             self.lane.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
 
@@ -230,6 +239,8 @@ class Process:
         to, message = effect.to, effect.message
         if to[0] != self.address[0]:
             size = HOST if type(message) in FETCH else CONTROL_BYTES
+            if self.odd is not None:
+                asks_doomed_donor(self, message, to, now)
             self._transmit(to, message, size, now, Process.handle)
         elif self.unsent or self.job.network.touched(self.address, now):
             self._tell_mate(to, message, now)
@@ -305,6 +316,8 @@ class Process:
             bound = target.handler if handler is Process.handle else handler.__get__(target)
             at = self.lane.at if type(message) in RING else job.kernel.at
             at(arrival + extra, bound, e.Received(self.address, message))
+            if job.network.faulty and job.network.doubled:
+                at(arrival + extra, bound, e.Received(self.address, message))
         else:
             self._refused(to, arrival + (arrival - now), now)
 
@@ -345,8 +358,9 @@ class Process:
         """Ranges travel over the host network, not through the NIC that FTAR uses."""
         data = self.device.range_data(effect.lineage, effect.index)
         fields = (effect.lineage, effect.index, self.member.replica, self.member.incarnation)
+        seconds, data = sends_range(self, data)
         message = m.RangeData(*fields, True, data)
-        self.host_free = max(now, self.host_free) + self.device.range_bytes / self.job.host_bps
+        self.host_free = max(now, self.host_free) + seconds
         self._transmit(effect.to, message, HOST, now, Process.on_range, extra=self.host_free - now)
 
     def reconnect(self, effect: f.Reconnect, now: float) -> None:
@@ -368,14 +382,17 @@ class Process:
     def launch(self, effect: f.Launch, now: float) -> None:
         """Forward and backward; the protocol hears of each bucket when the device has it."""
         plan, task = effect.plan, effect.task
+        if kernel_fails(self, now):
+            return
+        begin = samples_at(self, effect.reuse, now)
         try:
-            launched = self.device.launch(task.ranges, self.job.read(task.ranges), effect.reuse, now)
+            launched = self.device.launch(task.ranges, self.job.read(task.ranges), effect.reuse, begin)
             self._open_ring(plan, task, zeros=False)
         except OutOfMemory as error:
-            self._die(f"{error}", now)
+            self.die_of(f"{error}", now)
             return
         if not launched.finite:
-            self._die("the gradient is not a number", now)
+            self.die_of("the gradient is not a number", now)
             return
         self._note_computed(plan, task, launched.reused, now)
         if self.leads:
@@ -428,7 +445,7 @@ class Process:
                 assert task.tap is not None
                 self.device.hold(plan.round, self._shape(task), plan.contributors.index(task.tap))
         except OutOfMemory as error:
-            self._die(f"{error}", now)
+            self.die_of(f"{error}", now)
 
     def measure(self, effect: f.Measure, now: float) -> None:
         if self.leads:
@@ -440,6 +457,8 @@ class Process:
         """The optimizer step; logged, as the device did it, when the device has it done."""
         if self.leads:
             self.job.the_hub.applying(self, effect.plan.round, now)
+        if kernel_fails(self, now):
+            return
         plan, device, member = effect.plan, self.device, self.member
         contributing = member in plan.contributors
         base = [device.lineage, device.digest()]
@@ -471,7 +490,7 @@ class Process:
         try:
             self.device.freeze(effect.lineage, now)
         except OutOfMemory as error:
-            self._die(f"{error}", now)
+            self.die_of(f"{error}", now)
 
     def release(self, effect: f.Release, now: float) -> None:
         self.device.release(effect.lineage)
@@ -481,28 +500,10 @@ class Process:
         try:
             self.device.stage(effect.lineage, effect.index, self.tapped)
         except OutOfMemory as error:
-            self._die(f"{error}", now)
+            self.die_of(f"{error}", now)
 
     def unstage(self, effect: f.Unstage, now: float) -> None:
         self.device.unstage(effect.lineage)
-
-    def restore(self, effect: f.Restore, now: float) -> None:
-        """Stage a shard from storage; one that storage does not have fails at once."""
-        state = self.job.stored_state(effect.name, self.address[1], self.device)
-        if state is None:
-            failed = e.Restored(effect.lineage, False, f"checkpoint {effect.name} has no such shard")
-            self.job.kernel.at(now, self.handler, failed)
-            return
-        self.source = "initial" if effect.name == "initial" else "checkpoint"
-        done = self.device.restore(effect.lineage, state, now) + self.job.storage_s
-        self.job.kernel.at(done, self.handler, e.Restored(effect.lineage, True))
-
-    def install(self, effect: f.InstallStaged, now: float) -> None:
-        done = self.device.install(effect.step, effect.lineage, now)
-        member, digest = self.member, self.device.digest()
-        who = [member.replica, member.incarnation, self.address[1]]
-        self.pending = ["installed", now, *who, effect.step, effect.lineage, digest, self.source]
-        self.job.kernel.at(done, self.on_changed, e.Applied(-1))
 
     def warm_up(self, effect: f.WarmUp, now: float) -> None:
         device, member = self.device, self.member
@@ -510,17 +511,11 @@ class Process:
         self.job.log(["initial", now, member.replica, member.incarnation, self.address[1], *state])
         self.job.kernel.at(now + self.job.hosts.warm_up[self.address[0]], self.handler, e.Warm())
 
-    def save_shard(self, effect: f.SaveShard, now: float) -> None:
-        device, member = self.device, self.member
-        self.job.save(effect.name, self.address[1], device)
-        shard = [effect.name, device.step, device.lineage, device.digest()]
-        self.job.log(["shard", now, member.replica, member.incarnation, self.address[1], *shard])
-        self.job.kernel.at(now + self.job.storage_s, self.handler, e.Saved(effect.name, True))
-
     # -- time, store, end ------------------------------------------------------------------------
 
     def set_timer(self, effect: f.SetTimer, now: float) -> None:
-        self.job.kernel.at(now + effect.after, self.handler, e.TimerFired(effect.name, effect.tag))
+        after = effect.after if self.odd is None else self.odd.lasts(effect.after)
+        self.job.kernel.at(now + after, self.handler, e.TimerFired(effect.name, effect.tag))
 
     def store_call(self, effect: f.StoreCall, now: float) -> None:
         call = effect.call
@@ -540,7 +535,7 @@ class Process:
     def note(self, effect: f.Note, now: float) -> None:
         self.job.the_hub.noted(self, effect, now)
 
-    def _die(self, reason: str, now: float) -> None:
+    def die_of(self, reason: str, now: float) -> None:
         """The device or the host failed: the protocol hears of it, and the process ends."""
         self.job.log_crash(self, reason, now)
         self.handle(e.LocalError(ErrorReport(ErrorClass.LOCAL_FATAL, reason)), now)
@@ -569,10 +564,10 @@ CARRY_OUT: dict[type[f.Effect], Callable[[Process, Any, float], None]] = {
     f.Release: Process.release,
     f.Stage: Process.stage,
     f.Unstage: Process.unstage,
-    f.Restore: Process.restore,
-    f.InstallStaged: Process.install,
+    f.Restore: restore,
+    f.InstallStaged: install,
     f.WarmUp: Process.warm_up,
-    f.SaveShard: Process.save_shard,
+    f.SaveShard: save_shard,
     f.SetTimer: Process.set_timer,
     f.StoreCall: Process.store_call,
     f.Exit: Process.exit,

@@ -39,7 +39,7 @@ def quiet(job: Emulation, round: Round, now: float) -> bool:
 
 
 def _applies(process: Process, round: Round, now: float) -> bool:
-    well = process.alive and not process.deaf and not process.stall
+    well = process.alive and not process.deaf and not process.stall and process.odd is None
     idle = not process.unsent and not process.rings and not process.lane.pending
     if not (well and idle and process.pending is not None and resting(process.rank.member)):
         return False
@@ -50,7 +50,12 @@ def _applies(process: Process, round: Round, now: float) -> bool:
 def _bare(device: FingerprintDevice, now: float) -> bool:
     """The device holds its state and nothing else, and no fault waits in it."""
     held = device.resources()
-    free = not any(held.values()) and not device.has_gradients and device.flip < 0 and not device.nan
+    free = (
+        not any(held.values())
+        and not device.has_gradients
+        and device.flip < 0
+        and not (device.nan or device.inf)
+    )
     return free and now < device.compute.free
 
 
@@ -92,8 +97,8 @@ def _share_out(job: Emulation, old: Seating, fresh: list[Position]) -> None:
     for shards in job.storage.values():
         for position in fresh:
             if position not in shards:
-                state = state_of(position, shards[old.stands_in[position]][0])
-                shards[position] = (state, state)
+                model = shards[old.stands_in[position]]
+                shards[position] = (state_of(position, model[0]), state_of(position, model[1]))
 
 
 def _seat(job: Emulation, replica: Replica, old: Seating, fresh: list[Position]) -> list[Any]:
@@ -114,6 +119,8 @@ def _double(job: Emulation, model: Process, position: Position) -> Process:
     device = model.device.twin(position, state_of(position, model.device.state))
     process = Process(job, twin(model.rank, position), device, address, model.life)
     process.mates = model.mates
+    if job.points is not None:
+        job.points.watch(process)
     process.host_free, process.source = model.host_free, model.source
     process.reported = dict(model.reported)
     round = next(iter(process.rank.member.shares))

@@ -54,7 +54,7 @@ class RingBuffers:
         self.slots: list[Any] = [None] * shape.slots
         self.sizes = transfer_sizes(shape, index)
         self.left = left
-        self.slow = right is None or job.completions
+        self.slow = right is None or job.completions or process.odd is not None
         self.incarnation = process.rank.member.me.incarnation
         self.right: Any = None if right is None else right.chunk_handler
         self.target: Address = right_address

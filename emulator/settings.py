@@ -49,6 +49,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     corpus:             text files; none: documents made by faker in ``locales`` (none: several)
     max_virtual_hours:  safety stop; None: far beyond what ``steps`` need
     hbm_gib:            memory of a mock GPU
+    buildings:          replica r lies in building r mod buildings
     fold:               run positions that behave alike once, and count them (fingerprint only)
     workers:            processes that run the job together; any number gives the same trace
     port:               on which workers of one machine meet; 0: one that is free
@@ -82,6 +83,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_virtual_hours: float | None = None
     fan_out: int = 32
     hbm_gib: float = 80.0
+    buildings: int = 12
     fold: bool = False
     workers: int = 1
     port: int = 0
@@ -130,7 +132,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """What faults can hit. Raises ConfigError."""
         job = self.job_config()
         return JobShape(
-            replicas=job.replicas, ranks_per_replica=job.ranks_per_replica, min_replicas=job.min_replicas
+            replicas=job.replicas,
+            ranks_per_replica=job.ranks_per_replica,
+            min_replicas=job.min_replicas,
+            buildings=self.buildings,
         )
 
     def mtbf_seconds(self) -> float:
@@ -167,7 +172,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ScheduleError(
                 f"faults {self.faults!r}: no such file; write none, table, or a schedule's path"
             )
-        return faultinject.load(self.faults, self.shape())
+        schedule = faultinject.load(self.faults, self.shape())
+        if self.workers > 1 and any(fault.point for fault in schedule.faults):
+            raise ConfigError(f"workers is {self.workers}: faults at fault points are for one; write 1")
+        return schedule
 
 
 # Fields that JobConfig has by the same name.
@@ -198,6 +206,8 @@ def _complaints(s: RunSettings) -> Iterator[str]:
             yield f"{name} is {value:g}: it must be a number above 0"
     if s.fold and s.fidelity != "fingerprint":
         yield f"fold is for fidelity fingerprint: with {s.fidelity} every rank has numbers of its own"
+    if s.buildings < 1:
+        yield f"buildings is {s.buildings}: it must be at least 1"
     yield from _complaints_of_workers(s)
     if not 0 <= s.jitter < 1:
         yield f"jitter is {s.jitter:g}: it is a share, 0 or more and below 1"

@@ -81,6 +81,7 @@ class EmulatedStore:
         self._head_log = HeadLog()
         self._inbox: dict[float, list[Asked]] = {}
         self._asked = 0
+        self._connection = 0  # number of restarts: what was on its way at one is lost
         self._reached: dict[tuple[Replica, bool], float] = {}  # latest arrival, to and from a replica
         self._watchers: dict[Replica, Deliver] = {}
         self._missed: dict[Replica, dict[object, store.Change]] = {}
@@ -140,10 +141,15 @@ class EmulatedStore:
             answer = self._execute(asked.request, now)
             if not self._loses(asked.request) and not self._is_cut(asked.replica, answers=True):
                 at = self._travel(asked.replica, to_store=False)
-                self._kernel.at(at, asked.reply, answer)
+                self._kernel.at(at, self._answer, (self._connection, asked.reply, answer))
             self._publish()
         self._register.expire_due(now)
         self._publish()
+
+    def _answer(self, which: tuple[int, Reply, store.Answer], now: float) -> None:
+        connection, reply, answer = which
+        if connection == self._connection:
+            reply(answer, now)
 
     def _execute(self, request: store.Request, now: float) -> store.Answer:
         register, before = self._register, self._register.head
@@ -196,7 +202,13 @@ class EmulatedStore:
             missed.pop(key, None)  # the newest form goes to the end: order of the last change of each
             missed[key] = change
         else:
-            self._kernel.at(self._travel(replica, to_store=False), self._watchers[replica], change)
+            told = (self._connection, self._watchers[replica], change)
+            self._kernel.at(self._travel(replica, to_store=False), self._news, told)
+
+    def _news(self, which: tuple[int, Deliver, store.Change], now: float) -> None:
+        connection, deliver, change = which
+        if connection == self._connection:
+            deliver(change, now)
 
     def _catch_up(self, _: object, now: float) -> None:
         """A cut may have ended: tell what was missed."""
@@ -243,6 +255,12 @@ class EmulatedStore:
         """Away for ``down_s``; and until ``stale_s`` from now, reads that are not linearizable are
         answered by a replica of the store that still has the state of now."""
         self._stale = (self._register.view(), self._kernel.now + stale_s)
+        self.unavailable(down_s)
+
+    def restart(self, down_s: float) -> None:
+        """Away for ``down_s``, with all that it has; what was on its way from it is lost."""
+        self._connection += 1
+        self._missed.clear()
         self.unavailable(down_s)
 
     def restart_empty(self, down_s: float) -> None:

@@ -7,22 +7,26 @@ from .agenda import Agenda
 from .budget import fits_budget
 from .causes import CAUSES, Cause, causes_seen
 from .errors import ScheduleError
-from .model import default_mtbf, draw, interruptions
+from .model import Patterns, default_mtbf, draw, interruptions
+from .points import POINTS, Point
 from .restart import RestartTime, draw_restart
 from .schedule import Schedule, check, dump, dumps, load, loads
 from .shape import JobShape, Rank
-from .targets import ranks_of, replica_of
+from .targets import ranks_of, replica_of, replicas_of
 from .vocabulary import KINDS, AnyFault, Fault, Phase, kind_of
 
 __all__ = [
     "CAUSES",
     "KINDS",
+    "POINTS",
     "Agenda",
     "AnyFault",
     "Cause",
     "Fault",
     "JobShape",
+    "Patterns",
     "Phase",
+    "Point",
     "Rank",
     "RestartTime",
     "Schedule",
@@ -41,4 +45,5 @@ __all__ = [
     "loads",
     "ranks_of",
     "replica_of",
+    "replicas_of",
 ]

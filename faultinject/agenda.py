@@ -7,6 +7,7 @@ what the emulator does is the driver's work.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from .schedule import Schedule
 from .targets import replica_of
@@ -24,7 +25,10 @@ class Agenda:
         timed = [fault for fault in schedule.faults if fault.at is not None]
         self._timed = deque(sorted(timed, key=_onset))
         self._by_phase: dict[Phase, list[AnyFault]] = {}
+        self._by_point: dict[str, list[AnyFault]] = {}
         for fault in schedule.faults:
+            if fault.point is not None:
+                self._by_point.setdefault(fault.point, []).append(fault)
             if fault.phase is not None:
                 self._by_phase.setdefault(fault.phase, []).append(fault)
 
@@ -53,13 +57,31 @@ class Agenda:
             self._by_phase[phase] = [fault for fault in waiting if not _is_due(fault, replica, step)]
         return taken
 
+    def at_point(self, point: str, step: int, hits: Callable[[AnyFault], bool]) -> tuple[AnyFault, ...]:
+        """Takes off the faults that fall due because a rank that has made ``step`` updates has reached
+        ``point``. ``hits``: whether a fault hits that rank, or no rank in particular."""
+        waiting = self._by_point.get(point)
+        if not waiting:
+            return ()
+        taken = tuple(fault for fault in waiting if (fault.step or 0) <= step and hits(fault))
+        if taken:
+            self._by_point[point] = [fault for fault in waiting if fault not in taken]
+        return taken
+
+    @property
+    def waits_for_points(self) -> bool:
+        """Whether a fault waits for a point."""
+        return any(self._by_point.values())
+
     def waits_for(self, phase: Phase) -> bool:
         """Whether a fault waits for ``phase``."""
         return bool(self._by_phase.get(phase))
 
     def pending(self) -> tuple[AnyFault, ...]:
-        """What has not fallen due: by time first, then by phase. At the end of a run: what never happened."""
-        return (*self._timed, *(fault for phase in Phase for fault in self._by_phase.get(phase, ())))
+        """What has not fallen due: by time, by phase, by point. At the end of a run: what never happened."""
+        by_phase = (fault for phase in Phase for fault in self._by_phase.get(phase, ()))
+        by_point = (fault for faults in self._by_point.values() for fault in faults)
+        return (*self._timed, *by_phase, *by_point)
 
 
 def _onset(fault: AnyFault) -> float:

@@ -11,14 +11,21 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .shape import JobShape
-from .targets import replica_of
+from .targets import replicas_of
 from .vocabulary import (
     AnyFault,
+    CheckpointDamaged,
     CorruptGradient,
+    CorruptOptimizer,
+    CorruptParameter,
+    DonorLost,
+    Group,
+    InfGradient,
     LauncherDelay,
+    LauncherTwice,
     NanGradient,
-    Partition,
     ReplicaLostForEver,
+    ScaleDown,
     StoreEmpty,
     StoreRestoredOld,
     Zombie,
@@ -42,45 +49,51 @@ def fits_budget(faults: Iterable[AnyFault], shape: JobShape) -> bool:
     may be out then, and none may be gone for ever.
     """
     faults = tuple(faults)
-    outages = [outage for fault in faults if (outage := outage_of(fault, faults)) is not None]
-    if _most_out_at_once(outages) > shape.replicas - shape.min_replicas:
+    outages = [outage for fault in faults if (outage := outage_of(fault, faults, shape)) is not None]
+    donors = sum(isinstance(fault, DonorLost) for fault in faults)  # that die, whoever they are, at any time
+    if _most_out_at_once(outages) + donors > shape.replicas - shape.min_replicas:
         return False
     lossy = [fault for fault in faults if isinstance(fault, StoreEmpty | StoreRestoredOld)]
     losses = [_span(fault, RECOVERY_SECONDS) for fault in lossy]
+    if losses and donors:
+        return False
     return not any(_overlap(loss, outage) for loss in losses for outage in outages)
 
 
-def outage_of(fault: AnyFault, faults: Iterable[AnyFault]) -> Outage | None:
+def outage_of(fault: AnyFault, faults: Iterable[AnyFault], shape: JobShape) -> Outage | None:
     """Which replicas a fault may put out, and for how long, the delays of their launcher included."""
-    replicas = _put_out(fault)
+    replicas = _put_out(fault, shape)
     if not replicas:
         return None
-    delays = [other for other in faults if isinstance(other, LauncherDelay)]
+    delays = [other for other in faults if isinstance(other, LauncherDelay | LauncherTwice)]
     late = sum(delay.seconds for delay in delays if delay.replica in replicas)
     begin, end = _span(fault, _length(fault) + late)
     return Outage(begin, end, replicas)
 
 
-def _put_out(fault: AnyFault) -> frozenset[int]:
-    if isinstance(fault, CorruptGradient | NanGradient):
-        return frozenset()  # the replica trains on
-    if isinstance(fault, Partition):
-        return _cut_off(fault)
-    replica = replica_of(fault)
-    return frozenset() if replica is None else frozenset({replica})
+TRAINS_ON = (
+    CorruptGradient | NanGradient | InfGradient | CorruptParameter | CorruptOptimizer | CheckpointDamaged
+)
 
 
-def _cut_off(fault: Partition) -> frozenset[int]:
+def _put_out(fault: AnyFault, shape: JobShape) -> frozenset[int]:
+    if isinstance(fault, TRAINS_ON):
+        return frozenset()
+    groups = getattr(fault, "groups", None)
+    return _cut_off(groups) if groups else replicas_of(fault, shape)
+
+
+def _cut_off(groups: tuple[Group, ...]) -> frozenset[int]:
     """All replicas in groups but the core's, which is the store's own group or else the largest."""
-    core = next((group for group in fault.groups if "store" in group), None)
+    core = next((group for group in groups if "store" in group), None)
     if core is None:
-        core = max(fault.groups, key=len)
-    apart = [party for group in fault.groups if group is not core for party in group]
+        core = max(groups, key=len)
+    apart = [party for group in groups if group is not core for party in group]
     return frozenset(party for party in apart if party != "store")
 
 
 def _length(fault: AnyFault) -> float:
-    if isinstance(fault, ReplicaLostForEver):
+    if isinstance(fault, ReplicaLostForEver | ScaleDown):
         return math.inf
     if isinstance(fault, Zombie):
         return fault.delay + RECOVERY_SECONDS

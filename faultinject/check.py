@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from .errors import ScheduleError, shown
+from .errors import ScheduleError, choose, shown
 from .fields import FIELDS
+from .points import POINTS
 from .shape import JobShape
-from .vocabulary import AnyFault, Fault, Group, Partition, kind_of
+from .vocabulary import AnyFault, Fault, Group, Link, kind_of
 
 _FIELD_AT_FAULT = re.compile(r" - at `\$\.(\w+)")  # the path that msgspec puts at the end
 
@@ -45,8 +46,12 @@ def check_fault(fault: AnyFault, place: str, shape: JobShape | None) -> None:
     _check_ranges(fault, place)
     _check_onset(fault, place)
     _check_one_target(fault, place)
-    if isinstance(fault, Partition):
-        _check_groups(fault, place)
+    groups: tuple[Group, ...] | None = getattr(fault, "groups", None)
+    if groups is not None:
+        _check_groups(fault, groups, place)
+    link: Link | None = getattr(fault, "link", None)
+    if link is not None and (link[0][1] != link[1][1] or link[0] == link[1]):
+        raise ScheduleError(f"{place}.link: {shown(link)} is no link; write {FIELDS['link'].write}")
     if shape is not None:
         _check_targets(fault, place, shape)
 
@@ -59,7 +64,10 @@ def _check_ranges(fault: Fault, place: str) -> None:
 
 
 def _check_onset(fault: Fault, place: str) -> None:
-    either = 'give either "at", or "step" and "phase"'
+    either = 'give one of "at", "step" and "phase", or "point"'
+    if fault.point is not None:
+        _check_point(fault, place, either)
+        return
     if fault.at is None and fault.step is None and fault.phase is None:
         raise ScheduleError(f"{place}: {kind_of(fault)} has no onset; {either}")
     for name, other in (("step", "phase"), ("phase", "step")):
@@ -72,6 +80,19 @@ def _check_onset(fault: Fault, place: str) -> None:
             raise ScheduleError(f"{place}.{other}: {beside}; write {FIELDS[other].write}")
 
 
+def _check_point(fault: Fault, place: str, either: str) -> None:
+    """A point may have a step beside it, and nothing else."""
+    assert fault.point is not None
+    if fault.point not in POINTS:
+        told = f"{shown(fault.point)} is not a fault point"
+        raise ScheduleError(f"{place}.point: {told}; {choose(fault.point, POINTS)}")
+    for name in ("at", "phase"):
+        value = getattr(fault, name)
+        if value is not None:
+            beside = f"stands beside point {shown(fault.point)}"
+            raise ScheduleError(f"{place}.{name}: {shown(value)} {beside}; {either}")
+
+
 def _check_one_target(fault: Fault, place: str) -> None:
     given = [name for name in fault.ONE_OF if getattr(fault, name) is not None]
     if fault.ONE_OF and len(given) != 1:
@@ -80,18 +101,20 @@ def _check_one_target(fault: Fault, place: str) -> None:
         raise ScheduleError(f"{place}: {kind_of(fault)} has {has}; give exactly one of {names}")
 
 
-def _check_groups(fault: Partition, place: str) -> None:
-    groups = f"{place}.groups: {shown(fault.groups)}"
-    if len(fault.groups) < 2 or not all(fault.groups):
-        raise ScheduleError(f"{groups} separates nothing; write two or more groups, none empty")
-    if fault.one_way and len(fault.groups) != 2:
-        raise ScheduleError(f"{groups} are {len(fault.groups)} groups; one_way needs exactly 2")
-    parties = [party for group in fault.groups for party in group]
+def _check_groups(fault: Fault, groups: tuple[Group, ...], place: str) -> None:
+    told = f"{place}.groups: {shown(groups)}"
+    if len(groups) < 2 or not all(groups):
+        raise ScheduleError(f"{told} separates nothing; write two or more groups, none empty")
+    if getattr(fault, "one_way", False) and len(groups) != 2:
+        raise ScheduleError(f"{told} are {len(groups)} groups; one_way needs exactly 2")
+    parties = [party for group in groups for party in group]
     for party in parties:
         if party != "store" and party < 0:
-            raise misfit(place, "groups", fault.groups)
+            raise misfit(place, "groups", groups)
+        if party == "store" and not hasattr(fault, "one_way"):
+            raise ScheduleError(f'{told} names "store"; {kind_of(fault)} is between replicas alone')
         if parties.count(party) > 1:
-            raise ScheduleError(f"{groups} names {shown(party)} twice; name each party once")
+            raise ScheduleError(f"{told} names {shown(party)} twice; name each party once")
 
 
 def _check_targets(fault: Fault, place: str, shape: JobShape) -> None:
@@ -99,16 +122,31 @@ def _check_targets(fault: Fault, place: str, shape: JobShape) -> None:
     for name, inner, what, size in (
         ("rank", "position", "positions", shape.ranks_per_replica),
         ("host", "host", "hosts", shape.hosts_per_replica),
+        ("rack", "rack", "racks", shape.racks_per_replica),
     ):
-        pair = getattr(fault, name, None)
-        if pair is not None:
-            _check_replica(f"{place}.{name}", pair, pair[0], shape)
-            _check_number(f"{place}.{name}", pair, inner, pair[1], f"a replica has {what}", size)
-    replica = getattr(fault, "replica", None)
-    if replica is not None:
-        _check_replica(f"{place}.replica", replica, replica, shape)
-    if isinstance(fault, Partition):
-        _check_parties(fault.groups, f"{place}.groups", shape)
+        _check_pair(
+            f"{place}.{name}", getattr(fault, name, None), inner, f"a replica has {what}", size, shape
+        )
+    for end in getattr(fault, "link", None) or ():
+        having, size = "a replica has positions", shape.ranks_per_replica
+        _check_pair(f"{place}.link", end, "position", having, size, shape)
+    for name, having, size in (
+        ("replica", "the job has replicas", shape.replicas),
+        ("position", "a replica has positions", shape.ranks_per_replica),
+        ("building", "the job has buildings", shape.buildings_used),
+    ):
+        number = getattr(fault, name, None)
+        if number is not None:
+            _check_number(f"{place}.{name}", number, name, number, having, size)
+    _check_parties(getattr(fault, "groups", None) or (), f"{place}.groups", shape)
+
+
+def _check_pair(
+    place: str, pair: tuple[int, int] | None, inner: str, having: str, size: int, shape: JobShape
+) -> None:
+    if pair is not None:
+        _check_replica(place, pair, pair[0], shape)
+        _check_number(place, pair, inner, pair[1], having, size)
 
 
 def _check_parties(groups: tuple[Group, ...], place: str, shape: JobShape) -> None:

@@ -5,14 +5,13 @@ Names are judged here, so that a slip of the pen gets an answer; types and value
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from .check import typed
-from .errors import ScheduleError, shown
+from .errors import ScheduleError, choose, shown
 from .fields import FIELDS
 from .shape import JobShape
 from .vocabulary import KINDS, AnyFault
@@ -54,19 +53,14 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], before: str, what
     for name in names:
         if name not in known:
             place = f"{before}{name if name.isidentifier() else shown(name)}"
-            raise ScheduleError(f"{place}: {shown(name)} is not {what}; {_choose(name, known)}")
+            raise ScheduleError(f"{place}: {shown(name)} is not {what}; {choose(name, known)}")
 
 
 def _class_of(raw: dict[str, Any], place: str) -> type[AnyFault]:
     if "kind" not in raw:
-        raise ScheduleError(f"{place}.kind: missing; {_choose('', KINDS)}")
+        raise ScheduleError(f"{place}.kind: missing; {choose('', KINDS)}")
     kind = raw["kind"]
     if not isinstance(kind, str) or kind not in KINDS:
-        mend = _choose(str(kind), KINDS)
+        mend = choose(str(kind), KINDS)
         raise ScheduleError(f"{place}.kind: {shown(kind)} is not a kind of fault; {mend}")
     return KINDS[kind]
-
-
-def _choose(wrong: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(wrong, list(names), n=1)
-    return f"did you mean {close[0]}?" if close else f"choose one of {', '.join(names)}"

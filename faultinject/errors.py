@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -15,6 +17,12 @@ class ScheduleError(ValueError):
 
     The message is one line: the place (``faults[3].rank``), the value there, and the mend.
     """
+
+
+def choose(wrong: str, names: Iterable[str]) -> str:
+    """The mend for a name that is none of ``names``."""
+    close = difflib.get_close_matches(wrong, list(names), n=1)
+    return f"did you mean {close[0]}?" if close else f"choose one of {', '.join(names)}"
 
 
 def shown(value: Any) -> str:

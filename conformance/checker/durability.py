@@ -27,6 +27,7 @@ class Durability(Invariant):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.lost_steps = 0
+        self._beginning = (0, world.config.lineage_root)
 
     def on_head(self, e: Entry, head: HeadView) -> None:
         world = self.world
@@ -100,7 +101,8 @@ class Durability(Invariant):
             if life is None or life.crashed is not None:
                 continue
             self.checked += 1
-            if life.states() != {(step, lineage)}:
+            # A rank that has not said yet where it begins has begun where every process does.
+            if {state or self._beginning for state in life.states()} != {(step, lineage)}:
                 said = f"step {step} {short(lineage)}"
                 self._bad(f"the record of {life} says {said}, which its ranks do not hold", e, head, life)
             link = self.world.chain.find(lineage)

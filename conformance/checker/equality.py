@@ -4,7 +4,7 @@ Every digest of a state that the log carries is held against the first one seen 
 (lineage, position), over all replicas and lives: initial states, states computed on, states applied
 to and applied, installed states, shards of checkpoints. In fidelity ``fingerprint`` the states of
 step 0 are held against their formula as well. The table covers the newest lineages; step 0 and
-recorded checkpoints stay.
+recorded checkpoints stay. A state that differs because of a fault is counted as seen (``corrupt.py``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Equality(Invariant):
         if table is not None and table[e[4]] == e[7]:
             self.checked += 1
         else:
-            self._same(e, e[4], e[6], e[7])
+            self._same(e, e[4], e[6], e[7], life)
 
     def on_applied(self, e: Entry, life: Life, book: Book | None) -> None:
         position, tables = e[4], self._tables
@@ -69,18 +69,18 @@ class Equality(Invariant):
         if table is not None and table[position] == e[8]:
             self.checked += 1
         else:
-            self._same(e, position, e[7], e[8])
+            self._same(e, position, e[7], e[8], life)
         table = tables.get(e[14])
         if table is not None and table[position] == e[15]:
             self.checked += 1
         else:
-            self._same(e, position, e[14], e[15])
+            self._same(e, position, e[14], e[15], life)
 
     def on_installed(self, e: Entry, life: Life) -> None:
-        self._same(e, e[4], e[6], e[7])
+        self._same(e, e[4], e[6], e[7], life, copied=True)
 
     def on_initial(self, e: Entry, life: Life) -> None:
-        self._same(e, e[4], e[6], e[7])
+        self._same(e, e[4], e[6], e[7], life)
 
     def on_refold(self, e: Entry) -> None:
         for *_, lineage, fresh in e[4]:
@@ -88,7 +88,7 @@ class Equality(Invariant):
                 self._same(e, position, lineage, digest)
 
     def on_shard(self, e: Entry, life: Life) -> None:
-        self._same(e, e[4], e[7], e[8])
+        self._same(e, e[4], e[7], e[8], life)
         self._shards.add(e, len(self.world.positions))
 
     def on_checkpoint(self, e: Entry) -> None:
@@ -102,18 +102,40 @@ class Equality(Invariant):
             root = self.world.config.lineage_root
             del self._pinned[next(name for name in self._pinned if name != root)]
 
-    def _same(self, e: Entry, position: int, lineage: str, digest: int) -> None:
+    def _same(
+        self,
+        e: Entry,
+        position: int,
+        lineage: str,
+        digest: int,
+        life: Life | None = None,
+        copied: bool = False,
+    ) -> None:
+        """``copied``: the state was made by another rank, which may have been corrupt."""
         table = self._tables.get(lineage)
         if table is None:
             table = self._pinned.get(lineage) or self._table(lineage)
-        first = table[position]
+        first, corrupt = table[position], self.world.corrupt
+        known = life is not None and corrupt.has(life.key, position)
         if first is None:
-            table[position] = digest
+            if not known:
+                table[position] = digest
             return
         self.checked += 1
-        if first != digest:
+        if known or (copied and corrupt.may_spread(position)):
+            self._explained(life, position, first == digest, copied)
+        elif first != digest:
             message = f"two states of lineage {short(lineage)} at position {position}: {first} and {digest}"
             self.fail(message, e, members=((e[2], e[3]),) if isinstance(e[2], int) else ())
+
+    def _explained(self, life: Life | None, position: int, equal: bool, copied: bool) -> None:
+        corrupt = self.world.corrupt
+        if life is None:
+            corrupt.seen += not equal  # a checkpoint
+        elif not equal:
+            corrupt.differs(life.key, position)
+        elif copied:
+            corrupt.mended(life.key, position)
 
     def _table(self, lineage: str) -> list[int | None]:
         self._tables[lineage] = [None] * self._width

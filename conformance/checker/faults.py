@@ -13,10 +13,18 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-SURROUNDINGS = ("partition", "link", "network", "store", "consensus", "latency", "bandwidth", "loss", "flap")
+SURROUNDINGS = (
+    "partition", "link", "network", "store", "consensus", "latency", "bandwidth", "loss", "flap", "message",
+    "hang_at_start",
+)  # fmt: skip
 CONTENT_LOST = ("store_empty", "store_restored_old")
-ONCE = ("store_lost_answer", "corrupt_gradient", "nan_gradient")
-NOBODY = ("launcher_delay",)  # makes a restart late, and is felt by nothing that runs
+ONCE = (
+    "store_lost_answer", "corrupt_gradient", "nan_gradient", "inf_gradient", "corrupt_parameter",
+    "corrupt_optimizer", "corrupt_chunk", "corrupt_range", "donor_lost", "loader_killed", "clock_jump",
+    "scale_up",
+)  # fmt: skip
+# Make a restart late or double, or spoil what lies in storage: felt by nothing that runs.
+NOBODY = ("launcher_delay", "launcher_twice", "checkpoint_damaged")
 EVERYONE = -1  # stands for the whole job in a set of replicas
 STORE = -2  # stands for the consensus store
 NEVER = float("-inf")
@@ -34,8 +42,9 @@ def touched(fault: dict[str, Any]) -> frozenset[int]:
     """The replicas that ``fault`` touches, or EVERYONE, or STORE.
 
     Read off, in this order: the kind (of the store, or of nobody); ``groups`` of a partition, of which
-    the one with the store, or else the largest, counts as untouched; ``rank``, ``host``, ``replica``,
-    ``replicas``; ``target``: "store", 3, [3, position], [[3, 0], [4, 0]], {"replica": 3}, "3/12".
+    the one with the store, or else the largest, counts as untouched; ``rank``, ``host``, ``rack``,
+    ``replica``, ``replicas``; ``target``: "store", 3, [3, position], [[3, 0], [4, 0]], {"replica": 3},
+    "3/12".
     """
     kind = str(fault.get("kind", ""))
     if kind in NOBODY:
@@ -54,7 +63,7 @@ def _cut_off(groups: Iterable[Iterable[Any]]) -> frozenset[int]:
 
 
 def _fields(fault: dict[str, Any]) -> Iterator[int]:
-    for key in ("rank", "host", "replica"):
+    for key in ("rank", "host", "rack", "replica"):
         yield from _replicas(fault.get(key))
     for replica in fault.get("replicas") or ():
         yield from _replicas(replica)

@@ -6,9 +6,10 @@ round at a position the sum, the scalar and the new state are computed anew and 
 replicas' entries must then equal that first one, so each update is recomputed once and compared R
 times. The plan's own numbers are held against the configuration. In fidelity ``fingerprint`` each
 reported gradient is recomputed as well, from the state and the samples that the device reports. One
-that is wrong after a ``corrupt_gradient`` fault on its rank is what that fault does: the protocol cannot
-know, the sum is still exactly that of its contributors, and the checker counts it as seen. In
-fidelity ``tensor`` sums are compared within 1e-6 of the summed magnitudes, and states are opaque.
+that is wrong after a ``corrupt_gradient`` or ``inf_gradient`` fault on its rank is what that fault does: the
+protocol cannot know, the sum is still exactly that of its contributors, and the checker counts it as seen.
+A rank whose state is corrupt (``corrupt.py``) is no measure for others; its update must follow from what it
+has. In fidelity ``tensor`` sums are compared within 1e-6 of the summed magnitudes, and states are opaque.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .world import HeadView, World
 
 TOLERANCE = 1e-6
 BATCH = 512  # gradients that are recomputed together
+PLANTED = ("corrupt_gradient", "inf_gradient")
 
 
 class Gradient(Invariant):
@@ -40,7 +42,7 @@ class Gradient(Invariant):
 
     def on_fault(self, e: Entry) -> None:
         fault = e[2]
-        if fault.get("kind") == "corrupt_gradient" and fault.get("rank") is not None:
+        if fault.get("kind") in PLANTED and fault.get("rank") is not None:
             replica, position = fault["rank"]
             self._planted[replica, position] = self._planted.get((replica, position), 0) + 1
 
@@ -135,10 +137,19 @@ class Gradient(Invariant):
         if after is None or sums is None:
             return
         known = after[e[4]]
-        if known is None:
+        if self.world.corrupt.has(life.key, e[4]):
+            self._on_its_own(e, life, sums[e[4]] if known is not None else None)
+        elif known is None:
             self._first(e, life, book)
         elif known != e[15] or sums[e[4]] != e[9] or e[10] != book.scalars:
             self._bad(f"{life} rank {e[4]} applies another update than its peers in round {e[5]}", e, life)
+
+    def _on_its_own(self, e: Entry, life: Life, sums: Any) -> None:
+        """An update of a state that nobody else has, by the same sums as others'."""
+        if sums is not None and sums != e[9]:
+            self._bad(f"{life} rank {e[4]} applies another sum than its peers in round {e[5]}", e, life)
+        if self._exact and e[15] != fingerprint.after(e[8], e[9], e[11], e[12], e[10]):
+            self._bad(f"{life} rank {e[4]}: the new state does not follow from the update", e, life)
 
     def _first(self, e: Entry, life: Life, book: Book) -> None:
         """The first update of this round at this position: compute it anew."""
@@ -187,5 +198,7 @@ class Gradient(Invariant):
 
 
 def _close(got: float, terms: list[float]) -> bool:
+    if not all(map(math.isfinite, terms)):
+        return got == sum(terms) or (math.isnan(got) and math.isnan(sum(terms)))
     scale = math.fsum(abs(term) for term in terms)
     return abs(got - math.fsum(terms)) <= TOLERANCE * scale + 1e-300

@@ -58,7 +58,7 @@ class Result:
     expected: invariants that this run should have exercised
     failures: one line for each violated invariant, each that was expected and never checked, and
               for a log that does not reach its end
-    corruptions_seen: injected silent corruptions of gradients that show in what devices computed
+    corruptions_seen: injected silent corruptions of gradients and states that show in what devices did
     """
 
     invariants: dict[str, InvariantResult]
@@ -204,7 +204,8 @@ class Checker:
         found = {v.name: InvariantResult(v.checked, v.violated, v.violations) for v in self.invariants}
         durability = next(v for v in self.invariants if isinstance(v, Durability))
         result = Result(found, self.expected(), [], self.entries, self.world.commits, durability.lost_steps)
-        result.corruptions_seen = next(v.corruptions_seen for v in self.invariants if isinstance(v, Gradient))
+        gradient = next(v for v in self.invariants if isinstance(v, Gradient))
+        result.corruptions_seen = gradient.corruptions_seen + self.world.corrupt.seen
         result.truncated = truncated
         result.failures = self._failures(result)
         return result

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .chain import Chain, Link
+from .corrupt import Corrupt
 from .entries import Config, Entry, Member
 from .faults import Faults
 from .lives import Life
@@ -62,6 +63,7 @@ class World:
         self.recovering = False
         self.recovering_since = 0.0
         self.faults = Faults()
+        self.corrupt = Corrupt()
         self.lives: dict[Member, Life] = {}
         self.gone: dict[Member, Life] = {}
         self.registered = [0] * config.replicas
@@ -115,11 +117,13 @@ class World:
             self.gone[life.key] = self.lives.pop(life.key)
             life.forget()
         self.faults.life_over(entry[1], entry[2])
+        self.corrupt.forget((entry[2], entry[3]))
 
     # -- faults and the end ---------------------------------------------------------------------
 
     def on_fault(self, entry: Entry) -> None:
         self.faults.begin(entry[1], entry[2])
+        self.corrupt.plant(entry[2], self.registered)
 
     def on_heal(self, entry: Entry) -> None:
         self.faults.heal(entry[1], entry[2])

@@ -58,8 +58,11 @@ def fuzz(
     come to its last step, and no invariant may be violated. A case that fails is made small and written to
     OUT/failures/NUMBER, with the command that replays it.
 
-    Exit status: 0 all is well; 1 a case failed; 2 bad input; 130 interrupted with Ctrl-C (what was done until
-    then is reported).
+    A campaign of 3,000 schedules or more must also have drawn every kind of fault and reached every fault
+    point ("fthsdp faults list").
+
+    Exit status: 0 all is well; 1 a case failed, or something was never reached; 2 bad input; 130 interrupted
+    with Ctrl-C (what was done until then is reported).
 
     \b
     Examples:
@@ -127,7 +130,8 @@ def _run(
     found["interrupted"] = interrupted
     write_atomic(out / REPORT, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     _tell(tally, found, wall, commands, out, as_json)
-    return INTERRUPTED if interrupted else WRONG if tally.failures else OK
+    wrong = tally.failures or tally.not_reached or tally.not_drawn
+    return INTERRUPTED if interrupted else WRONG if wrong else OK
 
 
 def _keep(out: Path, seed: int, tally: Tally, told: Told) -> tuple[dict[int, str], bool]:
@@ -171,6 +175,10 @@ def _tell(
         click.echo(f"report: {out / REPORT}")
     if found["interrupted"]:
         click.echo(f"interrupted after {tally.schedules:,} schedules", err=True)
+    missing = {"fault points not reached": tally.not_reached, "kinds not drawn": tally.not_drawn}
+    for what, names in missing.items():
+        if names:
+            click.echo(f"{what} in {tally.schedules:,} schedules: {', '.join(names)}", err=True)
     for failure in tally.failures:
         click.echo(f"case {failure.number}: {', '.join(failure.labels)}", err=True)
         click.echo(f"  {commands[failure.number]}", err=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from faultinject import KINDS, Phase
+from faultinject import KINDS, POINTS, Phase
 
 from ..summary import clock
 from .tally import Tally
@@ -81,6 +81,7 @@ def show(tally: Tally, wall: float, console: Console) -> None:
     console.print(table)
     console.print(_counts("faults", "kind", {kind: tally.faults[kind] for kind in KINDS}))
     console.print(_counts("faults by phase", "phase", {str(phase): tally.phases[phase] for phase in Phase}))
+    console.print(_counts("fault points", "point", {name: tally.points[name] for name in POINTS}, "reached"))
     console.print(_counts("what the jobs went through", "event", dict(sorted(tally.events.items()))))
     console.print(_counts("invariants", "invariant", tally.checked, "checked"))
 

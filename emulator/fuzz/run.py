@@ -39,6 +39,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     details:  the same for a person
     checked:  how often each invariant was checked
     faults:   faults that took effect, by kind; ``phases``: by the phase in which they were to strike
+    points:   how often each fault point was reached; ``struck``: by how many faults
     events:   what the job went through, by name
     """
 
@@ -48,6 +49,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     checked: dict[str, int] = {}
     faults: dict[str, int] = {}
     phases: dict[str, int] = {}
+    points: dict[str, int] = {}
+    struck: dict[str, int] = {}
     events: dict[str, int] = {}
     virtual_seconds: float = 0.0
     wall_seconds: float = 0.0
@@ -89,7 +92,7 @@ def run(case: Case, wall_seconds: float = WALL_SECONDS) -> Ran:
     """Run ``case`` to its end, or until ``wall_seconds`` are over, and say what is wrong."""
     began = time.monotonic()
     entries: list[Any] = []
-    emulation = Emulation(settings_of(case), case.schedule, entries.append, corpus=Names())
+    emulation = Emulation(settings_of(case), case.schedule, entries.append, corpus=Names(), points=True)
     labels, details, result = _carry_out(emulation, entries, wall_seconds)
     if not labels and emulation.steps_committed < case.job["steps"]:
         labels, details = (STUCK,), (_stuck(emulation, case),)
@@ -100,6 +103,8 @@ def run(case: Case, wall_seconds: float = WALL_SECONDS) -> Ran:
         checked={} if result is None else {name: found.checked for name, found in result.invariants.items()},
         faults=dict(Counter(kind_of(fault) for fault in emulation.faults_injected)),
         phases=dict(Counter(str(fault.phase) for fault in emulation.faults_injected if fault.phase)),
+        points={} if emulation.points is None else dict(emulation.points.reached),
+        struck=dict(Counter(fault.point for fault in emulation.faults_injected if fault.point)),
         events=dict(_events(entries)),
         virtual_seconds=round(emulation.now, 6),
         wall_seconds=time.monotonic() - began,

@@ -13,14 +13,14 @@ import msgspec
 from ftruntime.protocol import messages as m
 from ftruntime.protocol.ids import Position
 
-from ..commands import Died, End, Forget, Inject, Left, Life, Start
+from ..commands import AskToLeave, Detach, Died, End, Forget, Inject, Left, Life, Start
 
 # What goes up and down the tree of a replica: nothing else crosses.
 InTree = (
     m.Begin | m.Enlist | m.Outcome | m.Seal | m.StartFetch | m.StopFetch | m.Install | m.WriteCheckpoint
     | m.RollCall | m.Vote | m.Sealed | m.Done | m.Fetched | m.Prepared
 )  # fmt: skip
-AnyTold = Start | End | Inject | Forget | Died | Left
+AnyTold = Start | End | Inject | Detach | AskToLeave | Forget | Died | Left
 
 _encode = msgspec.msgpack.Encoder().encode
 _message = msgspec.msgpack.Decoder(InTree)

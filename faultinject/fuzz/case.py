@@ -16,7 +16,7 @@ from .draw import draw_faults
 MAX_VIRTUAL_HOURS = 4.0  # by then a job whose faults are over has come to its last step
 AFTERWARDS = (60.0, 150.0, 300.0)  # seconds of training after the last onset; a restart takes 150 to 300
 RETURN = (Phase.FETCH, Phase.JOIN)
-SHAPE = ("replicas", "ranks_per_replica", "min_replicas")
+SHAPE = ("replicas", "ranks_per_replica", "min_replicas", "buildings")
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +58,7 @@ def _draw_job(r: Random) -> dict[str, Any]:
         "replicas": replicas,
         "ranks_per_replica": r.choice((1, 1, 1, 2, 2, 3, 5)),
         "min_replicas": r.randint(1, replicas),
+        "buildings": r.choice((12, 12, 2, 1)),
         "seed": r.randrange(1000),
         "step_seconds": r.choice((20.0, 40.0, 40.0)),  # fewer and longer steps are as many virtual hours
         "jitter": r.choice((0.0, 0.0, 0.05, 0.2)),

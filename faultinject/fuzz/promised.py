@@ -19,10 +19,12 @@ from ..vocabulary import (
     Crash,
     NanGradient,
     ReplicaLostForEver,
+    ScaleDown,
     StoreAway,
     StoreEmpty,
     StoreLeaderChange,
     StoreLostAnswer,
+    StoreRestart,
     StoreRestoredOld,
     StoreSlow,
     Zombie,
@@ -30,7 +32,8 @@ from ..vocabulary import (
 
 START_SECONDS = 5.0  # by then every first process has seen a head
 HEARD_SECONDS = 5.0  # after the store answers again, by then everybody has seen its newest head
-NEEDS_STORE = StoreSlow | StoreAway | StoreLostAnswer | StoreLeaderChange
+NEEDS_STORE = StoreSlow | StoreAway | StoreRestart | StoreLostAnswer | StoreLeaderChange
+GONE = ReplicaLostForEver | ScaleDown
 LOSES_HEAD = StoreEmpty | StoreRestoredOld
 
 
@@ -41,7 +44,7 @@ def is_promised(faults: Iterable[AnyFault], shape: JobShape) -> bool:
     what nobody alive knows of cannot be mended (guarantee 3).
     """
     faults = tuple(faults)
-    lost = {fault.replica for fault in faults if isinstance(fault, ReplicaLostForEver)}
+    lost = {fault.replica for fault in faults if isinstance(fault, GONE)}
     # A zombie that has no successor is fenced by nobody: to the store it lives, and no peer reaches it.
     unfenced = {fault.replica for fault in faults if isinstance(fault, Zombie)} & lost
     if unfenced or len(lost) > shape.replicas - shape.min_replicas:

@@ -33,6 +33,7 @@ SIMPLER: dict[str, tuple[Any, ...]] = {
     "lr_scaling": ("sqrt",),
     "min_replicas": (1, 2),
     "step_seconds": (20.0,),
+    "buildings": (12,),
     "seed": (0,),
 }
 

@@ -111,5 +111,9 @@ class Watched(Event, frozen=True, array_like=True, tag=True):
     change: object
 
 
+class Leave(Event, frozen=True, array_like=True, tag=True, gc=False):
+    """The operator's word to a leader: the replica is to leave, as soon as a round is planned without it."""
+
+
 class Confirmed(Event, frozen=True, array_like=True, tag=True, gc=False):
     """The operator's word to a leader: rebuild a lost store although not all replicas have reported."""

@@ -223,7 +223,9 @@ class Fetch:
             return
         self._armed = False
         for source in self._usable():
-            late = tuple(index for index, due in source.asked.items() if due <= now)
+            # Nothing is due later than a time-out from now, unless the clock went back: late, too (!).
+            beyond = now + self._range_timeout
+            late = tuple(index for index, due in source.asked.items() if due <= now or due > beyond)
             if late:
                 source.strikes += 1
                 self._put_off(source, late, now)

@@ -26,16 +26,18 @@ from .head import Checkpoint, Fate, Head, Status
 from .ids import Replica, Round
 from .intent import Intent, Want
 from .orders import Orders, without_fault
-from .plan import Target
+from .plan import Kind, Target
 from .record import Record, Stance
 from .run import Run, State
 from .session import Phase
+
+TAKEN_OUT = "the operator takes this replica out"
 
 
 class Leader(Orders):
     """One per replica, at position 0."""
 
-    __slots__ = ("_due", "_enlisted", "_grace_over", "_prepared", "_rested", "_roll", "_timed")
+    __slots__ = ("_due", "_enlisted", "_grace_over", "_leaving", "_prepared", "_rested", "_roll", "_timed")
 
     def __init__(self, config: JobConfig, replica: Replica, nonce: str, attempt: int) -> None:
         super().__init__(config, replica, nonce, attempt)
@@ -45,6 +47,7 @@ class Leader(Orders):
         self._rested: Round = 0  # the newest round that may be closed early although others before it failed
         self._prepared = False
         self._enlisted = False
+        self._leaving = False  # the operator takes this replica out
         self._roll = 0  # the roll call that is not answered by all yet
 
     def clone(self) -> Leader:
@@ -80,6 +83,13 @@ class Leader(Orders):
 
     def confirm(self, out: list[Effect]) -> None:
         self.session.confirm(out)
+        self._reconcile(out)
+
+    def leave(self, out: list[Effect]) -> None:
+        """The operator takes this replica out. One that has no part in the job yet goes at once."""
+        self._leaving = True
+        if self.session.phase is Phase.REGISTERING:
+            out.append(Exit(TAKEN_OUT, restart=True))
         self._reconcile(out)
 
     def timer(self, name: str, tag: int, out: list[Effect]) -> None:
@@ -222,7 +232,15 @@ class Leader(Orders):
                 self._hold_on(head, out)
             self._watch_peers(head, out)
             self._report(head, out)
+            self._go(head, out)
             self.session.pursue(self._intent(head), out)
+
+    def _go(self, head: Head, out: list[Effect]) -> None:
+        """Who is taken out goes when nobody counts on it: others train from the state that it holds (!)."""
+        holder = head.plan.kind is not Kind.TRAIN and self.held.lineage == head.end.lineage
+        needed = holder or self.run is not None or self.session.me in head.plan.contributors
+        if self._leaving and not needed and head.status is Status.RUNNING:
+            out.append(Exit(TAKEN_OUT, restart=True))
 
     def _step(self, head: Head, out: list[Effect]) -> bool:
         """Take one step towards ``head``; False if there is none to take now."""
@@ -294,6 +312,7 @@ class Leader(Orders):
             accuses=accuses,
             fetching=self._fetching(head),
             unreadable=self._still_unreadable(head),
+            leaving=self._leaving,
         )
         self.session.word = record
         said = self.session.said
@@ -301,7 +320,7 @@ class Leader(Orders):
         lacking = (State.RUNNING, State.SEALING, State.DROPPED)
         late = self.run is not None and self.run.round < head.round and self.run.state in lacking
         took_back = said is not None and said.round == head.round and said.stance is Stance.NO
-        if said is None or stance is Stance.NO or not undisturbed or late or took_back:
+        if said is None or stance is Stance.NO or not undisturbed or late or took_back or self._leaving:
             self.session.publish(record, out)
 
     def _still_unreadable(self, head: Head) -> tuple[str, ...]:

@@ -45,6 +45,10 @@ class Members(msgspec.Struct, frozen=True):
         """Checkpoints that a live member could not restore: as good as lost."""
         return frozenset(name for r in self.live_records(head) for name in r.unreadable)
 
+    def leaving(self, member: MemberId) -> bool:
+        record = self.record(member)
+        return record is not None and record.leaving
+
     def said_no(self, member: MemberId, round: Round) -> bool:
         record = self.record(member)
         return record is not None and record.round == round and record.stance is Stance.NO
@@ -71,7 +75,8 @@ def make_plan(
     tapping:  live catchers that hold the reduced gradients that lead to ``base``: they need no fetch
     """
     able = sorted(m for m in holders if _able(m, head, members))
-    contributors = _without_penalised(config, head, able)
+    staying = _without_leaving(config, able, members)
+    contributors = _without_penalised(config, head, staying)
     if len(contributors) < config.min_replicas:
         return _catch_up_plan(config, head, base, sorted(holders), members, restore)
     owned = assign(
@@ -115,6 +120,12 @@ def _able(member: MemberId, head: Head, members: Members) -> bool:
     return record is not None and record.ready
 
 
+def _without_leaving(config: JobConfig, able: list[MemberId], members: Members) -> list[MemberId]:
+    """Leave out whom its operator takes out, unless too few would be left to train: then it stays for now."""
+    kept = [m for m in able if not members.leaving(m)]
+    return kept if len(kept) >= config.min_replicas else able
+
+
 def _without_penalised(config: JobConfig, head: Head, able: list[MemberId]) -> tuple[MemberId, ...]:
     """Leave out whom others could not talk to, unless too few would be left to train at all."""
     out = _penalised(head)
@@ -123,7 +134,7 @@ def _without_penalised(config: JobConfig, head: Head, able: list[MemberId]) -> t
 
 
 def _others(head: Head, members: Members, contributors: Collection[MemberId]) -> list[Record]:
-    return [r for r in members.live_records(head) if r.member not in contributors]
+    return [r for r in members.live_records(head) if r.member not in contributors and not r.leaving]
 
 
 def _catch_up_plan(

@@ -141,6 +141,10 @@ class Rank:
         assert self.leader is not None, "only leaders watch the store"
         self.leader.watched(event.change, out)
 
+    def _leave(self, event: e.Leave, now: float, out: list[Effect]) -> None:
+        assert self.leader is not None, "the operator speaks to leaders"
+        self.leader.leave(out)
+
     def _confirmed(self, event: e.Confirmed, now: float, out: list[Effect]) -> None:
         assert self.leader is not None, "the operator speaks to leaders"
         self.leader.confirm(out)
@@ -162,6 +166,7 @@ _EVENTS: dict[type[e.Event], Callable[..., None]] = {
     e.Saved: Rank._saved,
     e.StoreAnswer: Rank._store_answer,
     e.Watched: Rank._watched,
+    e.Leave: Rank._leave,
     e.Confirmed: Rank._confirmed,
 }
 _UP: dict[type[m.Message], Callable[..., None]] = {

@@ -41,6 +41,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
                under way: an unfinished fetch, or held gradients that wait to be applied
     unreadable: recorded checkpoints that some rank of this member could not restore
     seen:      the newest head that the member has seen; only while the store has lost its own
+    leaving:   it goes as soon as a round is planned without it
     """
 
     member: MemberId
@@ -53,6 +54,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     fetching: Target | None = None
     unreadable: tuple[str, ...] = ()
     seen: Head | None = None
+    leaving: bool = False
 
     def holds(self, lineage: Lineage) -> bool:
         return self.held.lineage == lineage

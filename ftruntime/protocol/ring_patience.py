@@ -119,6 +119,8 @@ class Patience(Flow):
         if self.failure is not None or self.total == 0 or self._has_ended():
             return
         self._settle()
+        # Nothing was in the future, unless the clock went back: no patience is longer for that (!).
+        self.progress_at, self._late_at = min(now, self.progress_at), min(now, self._late_at)
         since = self._late_at if self._mood is Mood.LATE else self.progress_at
         rest = since + self._chunk_timeout - now
         if rest > EARLY:

@@ -89,7 +89,7 @@ def test_the_schedules_are_of_every_kind():
     seen = set()
     shape = JobShape(replicas=4, ranks_per_replica=2, min_replicas=1)
 
-    @settings(max_examples=200, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=1500, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(schedules(shape, horizon_seconds=HORIZON))
     def draw(schedule):
         seen.update(kind_of(fault) for fault in schedule.faults)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faultinject import Agenda, JobShape, Phase, Schedule
+from faultinject import POINTS, Agenda, JobShape, Phase, Schedule
 from faultinject.strategies import schedules
 from faultinject.vocabulary import Crash, Partition, StoreAway
 
@@ -50,6 +50,18 @@ def test_a_fault_without_a_replica_waits_for_any():
     assert agenda.at_phase(2, 3, Phase.COMMIT) == (away, split)
 
 
+def test_a_fault_waits_for_its_point_its_step_and_a_rank_that_it_hits():
+    fault = Crash(rank=(1, 0), step=3, point="vote.yes")
+    agenda = Agenda(Schedule(faults=(fault,)))
+    assert agenda.waits_for_points and not any(map(agenda.waits_for, Phase))
+    assert agenda.at_point("vote.no", 3, lambda fault: True) == ()
+    assert agenda.at_point("vote.yes", 2, lambda fault: True) == ()
+    assert agenda.at_point("vote.yes", 3, lambda fault: False) == ()
+    assert agenda.pending() == (fault,)
+    assert agenda.at_point("vote.yes", 4, lambda fault: fault.rank == (1, 0)) == (fault,)
+    assert not agenda.waits_for_points and agenda.pending() == ()
+
+
 @given(schedule=schedules(SHAPE, max_faults=6, recoverable=False), times=st.lists(st.integers(0, 3600)))
 def test_every_fault_falls_due_exactly_once(schedule, times):
     agenda = Agenda(schedule)
@@ -65,5 +77,7 @@ def test_every_fault_falls_due_exactly_once(schedule, times):
     for phase in Phase:
         for replica in range(3):
             seen += agenda.at_phase(replica, 20, phase)
+    for point in POINTS:
+        seen += agenda.at_point(point, 20, lambda fault: True)
     assert sorted(seen, key=key) == sorted(schedule.faults, key=key)
     assert agenda.pending() == ()

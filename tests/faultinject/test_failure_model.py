@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from faultinject import (
     CAUSES,
     JobShape,
+    Patterns,
     ScheduleError,
     causes_seen,
     default_mtbf,
@@ -23,10 +25,13 @@ from faultinject import (
     dumps,
     kind_of,
     loads,
+    ranks_of,
     replica_of,
 )
 from faultinject.causes import strike
+from faultinject.components import COMPONENTS
 from faultinject.restart import communicator_init_seconds
+from faultinject.shape import host_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = JobShape(replicas=12, ranks_per_replica=64)
@@ -92,7 +97,9 @@ def test_arrivals_are_exponential_with_the_mean_asked_for():
 
 
 def test_a_weibull_shape_changes_the_spread_and_not_the_mean():
-    faults = draw(SHAPE, horizon_seconds=3e6, mtbf_seconds=300, seed=7, weibull_shape=2.0).faults
+    faults = draw(
+        SHAPE, horizon_seconds=3e6, mtbf_seconds=300, seed=7, patterns=Patterns(weibull_shape=2.0)
+    ).faults
     onsets = [fault.at for fault in faults if fault.cause]
     gaps = [after - before for before, after in zip([0.0, *onsets], onsets, strict=False)]
     assert mean(gaps) == pytest.approx(300, rel=0.03)
@@ -131,7 +138,9 @@ def test_what_is_drawn_is_a_valid_schedule():
         ({"horizon_seconds": 0}, "horizon_seconds: 0 does not fit; give a number more than 0"),
         ({"mtbf_seconds": -1}, "mtbf_seconds: -1 does not fit; give a number more than 0"),
         ({"mtbf_seconds": float("nan")}, "mtbf_seconds: nan does not fit; give a number more than 0"),
-        ({"weibull_shape": 0}, "weibull_shape: 0 does not fit; give a number more than 0"),
+        ({"patterns": Patterns(weibull_shape=0)}, "weibull_shape: 0 does not fit; give a number more than 0"),
+        ({"patterns": Patterns(bursts=1.5)}, "bursts: 1.5 does not fit; give a share, 0 to 1"),
+        ({"patterns": Patterns(offenders=97)}, "offenders: 97 does not fit; the job has 96 hosts"),
         ({"causes": ()}, "causes: none given; give at least one"),
         (
             {"mtbf_seconds": 0.01, "horizon_seconds": 1e5},
@@ -193,3 +202,73 @@ def test_restart_times_stay_in_the_published_ranges():
 def test_a_replica_without_ranks_has_no_restart():
     with pytest.raises(ScheduleError, match="ranks: 0 does not fit; give an integer, 1 or more"):
         draw_restart(0, seed=1, replica=0, life=1)
+
+
+def _gaps(faults):
+    onsets = [fault.at for fault in faults if fault.cause]
+    return [after - before for before, after in zip([0.0, *onsets], onsets, strict=False)]
+
+
+def _share_below(gaps, seconds):
+    return sum(gap < seconds for gap in gaps) / len(gaps)
+
+
+@pytest.mark.parametrize("weibull_shape", [0.5, 1.0, 3.0])
+def test_gaps_are_distributed_as_they_should_be(weibull_shape):
+    """At five quantiles: seeded, so these bounds (some five standard errors) hold for ever or never."""
+    patterns = Patterns(weibull_shape=weibull_shape)
+    gaps = _gaps(draw(SHAPE, horizon_seconds=3e6, mtbf_seconds=300, seed=11, patterns=patterns).faults)
+    scale = 300 / math.gamma(1 + 1 / weibull_shape)
+    for quantile in (0.1, 0.25, 0.5, 0.75, 0.9):
+        at = scale * (-math.log(1 - quantile)) ** (1 / weibull_shape)
+        assert _share_below(gaps, at) == pytest.approx(quantile, abs=0.025)
+
+
+def test_components_fail_by_themselves_at_the_published_shares():
+    """Units that are renewed begin new together, so shapes below 1 give more failures at first."""
+    plain = Patterns(per_component=True, weibull_shape=1.0)
+    faults = draw(SHAPE, horizon_seconds=6e6, mtbf_seconds=300, seed=7, patterns=plain).faults
+    named = [fault for fault in faults if fault.cause]
+    assert len(named) == pytest.approx(20_000, rel=0.03)
+    assert _share_below(_gaps(faults), 300 * math.log(2)) == pytest.approx(0.5, abs=0.02)
+    seen = causes_seen(faults)
+    for cause in CAUSES:
+        assert 100 * seen[cause.name] / len(named) == pytest.approx(cause.percent, rel=0.12), cause.name
+    assert sum(component.percent for component in COMPONENTS) == pytest.approx(100.0)
+    young = Patterns(per_component=True)
+    first = draw(SHAPE, horizon_seconds=1e5, mtbf_seconds=300, seed=7, patterns=young).faults
+    assert len(_gaps(first)) > 1.3 * 1e5 / 300
+
+
+def test_a_unit_that_wears_out_fails_at_even_intervals():
+    """Of one and the same GPU, when there are few of them."""
+    few = JobShape(replicas=1, ranks_per_replica=2)
+    worn = Patterns(per_component=True, weibull_shape=5.0)
+    faults = draw(few, horizon_seconds=3e6, mtbf_seconds=300, seed=7, patterns=worn).faults
+    gaps = _gaps([fault for fault in faults if fault.cause == "HBM3 memory" and fault.rank == (0, 1)])
+    memoryless = Patterns(per_component=True, weibull_shape=1.0)
+    faults = draw(few, horizon_seconds=3e6, mtbf_seconds=300, seed=7, patterns=memoryless).faults
+    others = _gaps([fault for fault in faults if fault.cause == "HBM3 memory" and fault.rank == (0, 1)])
+    assert pstdev(gaps) / mean(gaps) < 0.85 * pstdev(others) / mean(others)
+
+
+def test_a_share_of_bursts_takes_racks_and_buildings():
+    shape = JobShape(replicas=12, ranks_per_replica=64, buildings=4)
+    faults = draw(shape, horizon_seconds=3e6, mtbf_seconds=300, seed=7, patterns=Patterns(bursts=0.2)).faults
+    racks = [fault for fault in faults if fault.cause == "rack power"]
+    buildings = [fault for fault in faults if fault.cause == "building power"]
+    interruptions = sum(bool(fault.cause) for fault in faults)
+    assert (len(racks) + len(buildings)) / interruptions == pytest.approx(0.2, abs=0.02)
+    assert len(buildings) / (len(racks) + len(buildings)) == pytest.approx(0.1, abs=0.035)
+    assert {fault.rack[1] for fault in racks} == {0, 1, 2, 3}
+    assert {fault.building for fault in buildings} == {0, 1, 2, 3}
+    assert len(ranks_of(buildings[0], shape)) == 3 * 64 and len(ranks_of(racks[0], shape)) == 16
+
+
+def test_repeat_offenders_are_a_few_hosts_that_have_their_share():
+    patterns = Patterns(offenders=3, offender_share=0.5)
+    faults = draw(SHAPE, horizon_seconds=3e6, mtbf_seconds=300, seed=7, patterns=patterns).faults
+    hosts = Counter(host_of(rank) for f in faults if f.cause for rank in ranks_of(f, SHAPE)[:1])
+    worst, others = hosts.most_common(3), hosts.most_common()[3:]
+    assert sum(count for _, count in worst) / hosts.total() == pytest.approx(0.5 + 0.5 * 3 / 96, abs=0.03)
+    assert max(count for _, count in others) < min(count for _, count in worst) / 5

@@ -27,7 +27,7 @@ from tests.museum import mutants
 ROOT = Path(__file__).resolve().parents[2]
 SLICE = 120  # schedules of the suite; thousands are for ``fthsdp fuzz``
 SEED = 2026
-BENT = 4  # of seed 0: the first that a rollback without the state's own cursors breaks
+BENT = 13  # of seed 0: the first that a rollback without the state's own cursors breaks
 
 
 def fuzz(*args):
@@ -76,7 +76,7 @@ def test_a_failure_is_written_so_that_it_can_be_run_again(tmp_path, monkeypatch)
         replayed = CliRunner().invoke(main, [*words[1:], "--run-dir", "run"])
     assert told == f"case {BENT}: exactly_once" and replayed.exit_code == 1
     assert "exactly_once: violated" in replayed.stderr
-    folder = tmp_path / "mine/failures/000004"
+    folder = tmp_path / f"mine/failures/{BENT:06d}"
     assert sorted(path.name for path in folder.iterdir()) == [
         "drawn.json", "schedule.json", "settings.json", "story.txt",
     ]  # fmt: skip
@@ -89,8 +89,6 @@ def test_a_failure_is_written_so_that_it_can_be_run_again(tmp_path, monkeypatch)
 
 def test_an_assertion_and_a_job_that_stands_still_are_failures(monkeypatch):
     case = draw_case(0, 0)
-    monkeypatch.setattr("emulator.emulation.Emulation._done", lambda self: False)
-    monkeypatch.setattr("emulator.emulation.Emulation.steps_committed", 0, raising=False)
     short = msgspec.structs.replace(case, job={**case.job, "steps": 10**6, "max_virtual_hours": 0.2})
     assert judge(short).labels == (STUCK,)
     monkeypatch.setattr("emulator.inject.Injector.inject", lambda self, fault, now: 1 / 0)

@@ -16,7 +16,7 @@ from faultinject.vocabulary import Crash, Hang, StoreSlow
 
 SHAPE = JobShape(replicas=12, ranks_per_replica=20)
 PHASES = "plan, forward, backward, ftar, vote, commit, apply, fetch, join"
-EITHER = 'give either "at", or "step" and "phase"'
+EITHER = 'give one of "at", "step" and "phase", or "point"'
 PAIR = "write [replica, position], two integers, 0 or more, as [3, 17]"
 SECONDS = "does not fit; write seconds, more than 0, as 30"
 
@@ -37,7 +37,8 @@ FAULTS = [
     ),
     (
         {"kind": "store_empty", "at": 1, "q\n": 2},
-        'faults[0]."q\\n": "q\\n" is not a field of store_empty; choose one of kind, at, step, phase, cause',
+        'faults[0]."q\\n": "q\\n" is not a field of store_empty; choose one of kind, at, step, phase, '
+        "point, cause",
     ),
     (
         {"kind": "slow", "replica": 1, "at": 1, "duration": 2},
@@ -67,10 +68,53 @@ FAULTS = [
         {"kind": "hang", "rank": [0, 1], "at": 1, "variant": "stalls"},
         'faults[0].variant: "stalls" does not fit; write never_joins or joins_and_stalls',
     ),
-    ({"kind": "crash", "at": 1}, "faults[0]: crash has no target; give exactly one of rank or host"),
     (
-        {"kind": "pause", "rank": [0, 0], "replica": 0, "at": 1, "duration": 1},
-        "faults[0]: pause has rank and replica; give exactly one of rank or replica",
+        {"kind": "crash", "at": 1},
+        "faults[0]: crash has no target; give exactly one of rank or host or rack or replica or building",
+    ),
+    (
+        {"kind": "disk_full", "rank": [0, 0], "host": [0, 0], "at": 1, "duration": 1},
+        "faults[0]: disk_full has rank and host; give exactly one of rank or host",
+    ),
+    (
+        {"kind": "crash", "rack": [11, 2], "at": 1},
+        "faults[0].rack: [11, 2] names rack 2, but a replica has racks 0 to 1; choose one of them",
+    ),
+    (
+        {"kind": "crash", "building": 12, "at": 1},
+        "faults[0].building: 12 names building 12, but the job has buildings 0 to 11; choose one of them",
+    ),
+    (
+        {"kind": "checkpoint_damaged", "position": 20, "at": 1},
+        "faults[0].position: 20 names position 20, but a replica has positions 0 to 19; choose one of them",
+    ),
+    (
+        {"kind": "link_flap", "link": [[0, 1], [1, 2]], "at": 1, "duration": 1},
+        "faults[0].link: [[0, 1], [1, 2]] is no link; write two ranks of one position, as [[3, 17], [4, 17]]",
+    ),
+    (
+        {"kind": "link_flap", "link": [[0, 1], [12, 1]], "at": 1, "duration": 1},
+        "faults[0].link: [12, 1] names replica 12, but the job has replicas 0 to 11; choose one of them",
+    ),
+    (
+        {"kind": "message_loss", "groups": [[0], [1, "store"]], "share": 0.5, "at": 1, "duration": 1},
+        'faults[0].groups: [[0], [1, "store"]] names "store"; message_loss is between replicas alone',
+    ),
+    (
+        {"kind": "message_loss", "rank": [0, 1], "share": 1.5, "at": 1, "duration": 1},
+        "faults[0].share: 1.5 does not fit; write a share of the messages, above 0 and at most 1, as 0.01",
+    ),
+    (
+        {"kind": "clock_jump", "rank": [0, 1], "jump": 0, "at": 1},
+        "faults[0].jump: 0.0 does not fit; write seconds, more or less than 0, as -30",
+    ),
+    (
+        {"kind": "clock_skew", "rank": [0, 1], "rate": 11, "duration": 5, "at": 1},
+        "faults[0].rate: 11.0 does not fit; write how fast clocks run, a number from 0.1 to 10, as 1.01",
+    ),
+    (
+        {"kind": "checkpoint_damaged", "position": 1, "damage": "burnt", "at": 1},
+        'faults[0].damage: "burnt" does not fit; write torn, truncated or missing',
     ),
     (
         {"kind": "store_empty", "at": -5},
@@ -96,6 +140,18 @@ FAULTS = [
     (
         {"kind": "store_empty", "phase": "vote"},
         'faults[0].step: missing beside phase "vote"; write a step number, an integer, 0 or more',
+    ),
+    (
+        {"kind": "store_empty", "point": "vote.yess"},
+        'faults[0].point: "vote.yess" is not a fault point; did you mean vote.yes?',
+    ),
+    (
+        {"kind": "store_empty", "point": "vote.yes", "at": 5},
+        f'faults[0].at: 5.0 stands beside point "vote.yes"; {EITHER}',
+    ),
+    (
+        {"kind": "store_empty", "point": "vote.yes", "step": 2, "phase": "vote"},
+        f'faults[0].phase: "vote" stands beside point "vote.yes"; {EITHER}',
     ),
     (
         {"kind": "store_empty", "step": 2, "phase": "vot"},

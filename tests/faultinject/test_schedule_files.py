@@ -81,7 +81,7 @@ def test_the_parts_of_a_shape():
 
 
 def test_kinds_have_their_own_names():
-    assert len(KINDS) == 17
+    assert len(KINDS) == 48
     assert kind_of(StoreAway(duration=1.0, at=0.0)) == "store_away"
 
 
