@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultinject import Agenda, AnyFault, Phase, Schedule
 from ftruntime.data import TextFileCorpus
+from ftruntime.log.eventlog import Entry
 from ftruntime.protocol import effects as f
 from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
@@ -27,7 +28,6 @@ from .alike import Alike
 from .compute import ComputeConfig, ComputeModel
 from .corpus import LOCALES, FakerCorpus, Readable
 from .device import FingerprintDevice, Shared
-from .eventlog import Entry
 from .folds import Folds
 from .hardware import MemoryConfig
 from .inject import Injector

@@ -6,9 +6,9 @@ import pytest
 
 from conformance.checker import check
 from emulator.emulation import Emulation
-from emulator.eventlog import EventLog
 from emulator.settings import RunSettings
 from faultinject import loads
+from ftruntime.log.eventlog import EventLog
 
 FAULT = '{"schema": 1, "faults": [{"kind": "corrupt_gradient", "rank": [1, 2], "at": 30.0}]}'
 

@@ -1,0 +1,131 @@
+"""The loop of one control thread: sockets, timers, and work that other threads hand over (design 5.1).
+
+It sleeps in the kernel until something happens, and lets go of the interpreter while it does. Nothing in it
+may block: a socket that is not ready is watched, work that takes long goes to another thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+READ: Final = selectors.EVENT_READ
+WRITE: Final = selectors.EVENT_WRITE
+Act = Callable[[], object]
+
+
+class Timer:
+    """Something that happens at ``due`` (seconds of ``Loop.now``), unless it is cancelled before."""
+
+    __slots__ = ("act", "due")
+
+    def __init__(self, due: float, act: Act) -> None:
+        self.due = due
+        self.act: Act | None = act
+
+    def cancel(self) -> None:
+        self.act = None
+
+
+class Loop:
+    """``call`` may be used from any thread, everything else from the loop's own only."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._handed: deque[Act] = deque()
+        self._soon: deque[Act] = deque()
+        self._wake_in, self._wake_out = socket.socketpair()
+        for end in (self._wake_in, self._wake_out):
+            end.setblocking(False)
+        self._selector.register(self._wake_in, READ, self._woken)
+        self._running = True
+
+    now = staticmethod(time.monotonic)
+
+    # -- from any thread -----------------------------------------------------------------------
+
+    def call(self, act: Act) -> None:
+        """Have ``act`` called on the loop's thread. What is handed over is called in its order."""
+        self._handed.append(act)
+        try:
+            self._wake_out.send(b"\0")
+        except (BlockingIOError, OSError):
+            return  # so many wait already that the pipe is full, or the loop is over
+
+    def _woken(self, mask: int) -> None:
+        try:
+            while len(self._wake_in.recv(4096)) == 4096:
+                pass
+        except BlockingIOError:
+            pass
+
+    # -- on the loop's thread ------------------------------------------------------------------
+
+    def soon(self, act: Act) -> None:
+        """Call ``act`` at the end of this turn, after everything that has arrived."""
+        self._soon.append(act)
+
+    def after(self, seconds: float, act: Act) -> Timer:
+        timer = Timer(self.now() + seconds, act)
+        heapq.heappush(self._timers, (timer.due, next(self._order), timer))
+        return timer
+
+    def watch(self, sock: socket.socket, mask: int, act: Callable[[int], object]) -> None:
+        """Call ``act(mask)`` whenever ``sock`` is ready for any of ``mask``; again: another mask."""
+        try:
+            self._selector.modify(sock, mask, act)
+        except KeyError:
+            self._selector.register(sock, mask, act)
+
+    def forget(self, sock: socket.socket) -> None:
+        """Watch ``sock`` no more; it is still open."""
+        try:
+            self._selector.unregister(sock)
+        except (KeyError, ValueError):
+            return
+
+    def run(self) -> None:
+        """Run until ``stop``; then close what the loop itself has opened."""
+        try:
+            while self._running:
+                self.turn()
+        finally:
+            self._selector.close()
+            self._wake_in.close()
+            self._wake_out.close()
+
+    def stop(self) -> None:
+        self._running = False
+
+    def turn(self) -> None:
+        """Wait for what is next and do all of it."""
+        for key, mask in self._selector.select(self._patience()):
+            if self._selector.get_map().get(key.fd) is key:  # not forgotten in this very turn
+                key.data(mask)
+        for _ in range(len(self._handed)):
+            self._handed.popleft()()
+        self._fire()
+        while self._soon and self._running:
+            self._soon.popleft()()
+
+    def _patience(self) -> float | None:
+        if self._handed or self._soon:
+            return 0.0
+        while self._timers and self._timers[0][2].act is None:
+            heapq.heappop(self._timers)
+        return max(0.0, self._timers[0][0] - self.now()) if self._timers else None
+
+    def _fire(self) -> None:
+        now = self.now()
+        while self._timers and self._timers[0][0] <= now and self._running:
+            act = heapq.heappop(self._timers)[2].act
+            if act is not None:
+                act()
