@@ -82,8 +82,8 @@ class EmbeddedStore:
         self._durable.expire_due(now)
         out += self._changes()
         self._durable.commit()
-        for guest, reply in out:
-            self._tell(guest, reply)
+        for who, reply in out:
+            self._tell(who, reply)
         self._arm()
 
     def _carry_out(

@@ -81,7 +81,7 @@ class WriteAheadLog:
 
 
 def read_records(content: bytes, path: Path) -> tuple[list[bytes], int]:
-    """The whole records in ``content``, and where they end. Raises DamagedLog if another than the last is torn."""
+    """The whole records in ``content``, and where they end. Raises DamagedLog; the last may be torn."""
     records, at = [], len(MAGIC)
     for body, end in _walk(content, at):
         if body is None:

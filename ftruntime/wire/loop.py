@@ -78,14 +78,15 @@ class Loop:
         heapq.heappush(self._timers, (timer.due, next(self._order), timer))
         return timer
 
-    def watch(self, sock: socket.socket, mask: int, act: Callable[[int], object]) -> None:
-        """Call ``act(mask)`` whenever ``sock`` is ready for any of ``mask``; again: another mask."""
+    def watch(self, sock: socket.socket | int, mask: int, act: Callable[[int], object]) -> None:
+        """Call ``act(mask)`` whenever ``sock`` (or another descriptor) is ready for any of ``mask``; called
+        again, it changes the mask."""
         try:
             self._selector.modify(sock, mask, act)
         except KeyError:
             self._selector.register(sock, mask, act)
 
-    def forget(self, sock: socket.socket) -> None:
+    def forget(self, sock: socket.socket | int) -> None:
         """Watch ``sock`` no more; it is still open."""
         try:
             self._selector.unregister(sock)
