@@ -50,7 +50,10 @@ class Links:
         self._loop, self._host, self._token, self._who = loop, host, token, who
         self._landing, self._heard, self._lost = landing, heard, lost
         self.lives = Lives()
-        self._told = Told(lost, mended, settled, self.lives)
+        self._told = {
+            "ring": Told(lost, mended, settled, self.lives),
+            "bulk": Told(lost, _mended_aside, settled, self.lives),
+        }
         self._seats: dict[Address, Seat] = {}
         self._links: dict[tuple[Address, str], Link] = {}
         self._incoming: dict[int, tuple[Connection, Who]] = {}
@@ -101,7 +104,7 @@ class Links:
     def _link(self, address: Address, lane: str) -> Link:
         link = self._links.get((address, lane))
         if link is None:
-            link = Link(self._loop, address, self._token, lambda: self._in(lane), self._told)
+            link = Link(self._loop, address, self._token, lambda: self._in(lane), self._told[lane])
             self._links[address, lane] = link
             if address in self._seats:
                 self._aim(link, self._seats[address])
@@ -150,3 +153,7 @@ class Links:
             link.close()
         for connection, _ in self._incoming.values():
             connection.close()
+
+
+def _mended_aside(peer: Address, reason: str) -> None:
+    """What was lost beside the ring is asked for again, or makes a gap that a newer fetch closes."""
