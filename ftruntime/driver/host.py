@@ -73,8 +73,6 @@ class Host:
         if reuse and work is not None and (work.base, work.ranges) == (self.lineage, task.ranges):
             work.round = plan.round
             return True
-        if work is not None:
-            work.wanted = False
         grads = [self.pool.take(size) for size in self._buckets]
         self.work = Work(self.lineage, self.step, task.ranges, plan.round, grads, ready)
         self._ready, self.reported = [False] * len(self._buckets), 0
@@ -146,9 +144,7 @@ class Host:
 
     def _forget_work(self) -> None:
         """Gradients of a base that this rank no longer has."""
-        if self.work is not None:
-            self.work.wanted = False
-            self.work = None
+        self.work = None
 
     # -- states --------------------------------------------------------------------------------
 

@@ -71,6 +71,7 @@ class Driver:
         self._tapped: memoryview | None = None  # the payload of the message that is being handled
         self._is_warm = False
         self._bulk_free = 0.0
+        self._finished = False
         self.on_state: Callable[[], object] = _unheard  # the state has changed
         self._thread = threading.Thread(target=self._run, name="ft-control", daemon=True)
 
@@ -79,6 +80,10 @@ class Driver:
     def start(self) -> None:
         """Begin; returns at once."""
         self._thread.start()
+
+    def finish(self) -> None:
+        """The training is over: ranks of the own replica may end now without taking this one along."""
+        self._finished = True
 
     def stop(self, seconds: float = 5.0) -> None:
         """End in good order, from the training thread: nothing more is sent."""
@@ -187,7 +192,8 @@ class Driver:
         self.host.check_range(message.lineage, message.index, message.data, data, checked)
 
     def _lost(self, peer: Address, incarnation: Incarnation, reason: str) -> None:
-        self.handle(e.PeerLost(peer[0], incarnation, reason))
+        if not (self._finished and peer[0] == self.address[0]):
+            self.handle(e.PeerLost(peer[0], incarnation, reason))
 
     def _mended(self, peer: Address, reason: str) -> None:
         """The connection is a fresh one, and what was on its way is lost: the rings are told both."""

@@ -58,7 +58,6 @@ class Work:
     ) -> None:
         self.base, self.step, self.ranges, self.round, self.grads = base, step, ranges, round, grads
         self.corpus_digest = 0
-        self.wanted = True
         self._report = ready
 
     def ready(self, bucket: int) -> None:
@@ -89,15 +88,17 @@ class Worker:
         self._inbox.put(item)
 
     def next(self) -> Work:
-        """Carry out orders until there is work that is still wanted. Raises Stopped."""
+        """Carry out orders until there is work. Raises Stopped.
+
+        Work that nobody wants any more is done all the same: the ranks of a replica compute together, and
+        one of them may have begun.
+        """
         while True:
             item = self._inbox.get()
             if item is None:
                 raise Stopped
             if isinstance(item, Work):
-                if item.wanted:
-                    return item
-                continue
+                return item
             for copy in item.after:
                 copy.result()
             item.act()

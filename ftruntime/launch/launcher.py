@@ -83,8 +83,7 @@ class Launcher:
         self._client = EmbeddedClient(
             loop, store, token, Who("launcher", job), lambda call, answer: None, self._watched, lambda _: None
         )
-        for replica in self._replicas.values():
-            self._start(replica)
+        loop.soon(self._start_all)
 
     # -- what people ask -----------------------------------------------------------------------
 
@@ -118,6 +117,10 @@ class Launcher:
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, path)
+
+    def _start_all(self) -> None:
+        for replica in self._replicas.values():
+            self._start(replica)
 
     def _start(self, replica: _Replica) -> None:
         if replica.state is not State.RESTING:

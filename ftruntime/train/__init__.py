@@ -1,0 +1,7 @@
+"""Fault tolerant training of a torch model: what a training script imports (design 5.6)."""
+
+from __future__ import annotations
+
+from .trainer import Step, Trainer
+
+__all__ = ["Step", "Trainer"]
