@@ -63,6 +63,9 @@ DETAILS = (
     Option("jitter", float, "Share by which a replica's step varies."),
     Option("fan_out", int, "Children of a rank in the tree of its replica."),
     Option("fold", bool, "Run positions that behave alike once, and count them (fingerprint only)."),
+    Option("workers", int, "Processes that run the job together; the trace is the same."),
+    Option("port", int, "Where workers meet on this machine.", "one that is free"),
+    Option("worker_timeout", float, "Seconds that workers wait for each other at most."),
     Option("hbm_gib", float, "GiB of memory of a mock GPU."),
     Option("max_virtual_hours", float, "Safety stop.", "far beyond what --steps need"),
     Option("corpus", str, "Text file to train on; may be given again.", "documents made by faker"),
@@ -115,6 +118,7 @@ def emulate(config: Path | None, run_dir: Path | None, as_json: bool, quiet: boo
       fthsdp emulate --faults table --steps 2000 --mtbf-minutes 5
       fthsdp emulate --faults my-schedule.json --gradient-retention none
       fthsdp emulate --replicas 12 --ranks-per-replica 8192 --steps 3 --json
+      fthsdp emulate --replicas 12 --ranks-per-replica 8192 --steps 3 --workers 2
       fthsdp emulate --replicas 12 --ranks-per-replica 8192 --steps 4320 --faults table --fold
       fthsdp emulate --config job.toml --run-dir runs/mine
 

@@ -6,18 +6,16 @@ depends on the order in which ranks of one instant happen to run.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from faultinject import Agenda, AnyFault, Phase, Schedule
+from faultinject import AnyFault, Phase, Schedule
 from ftruntime.data import TextFileCorpus
 from ftruntime.log.eventlog import Entry
-from ftruntime.protocol import effects as f
-from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
-from ftruntime.protocol.head import Head
 from ftruntime.protocol.ids import Address, Position, Replica
 from ftruntime.protocol.ledger import SampleRange
 from ftruntime.protocol.plan import lineage_root
@@ -25,32 +23,31 @@ from ftruntime.seams import Corpus
 
 from .ahead import Drawn
 from .alike import Alike
+from .commands import COMMAND_S, SEES_DEATH_S, Command, Died, Left, Report
 from .compute import ComputeConfig, ComputeModel
 from .corpus import LOCALES, FakerCorpus, Readable
 from .device import FingerprintDevice, Shared
 from .folds import Folds
 from .hardware import MemoryConfig
+from .hosts import Hosts
+from .hub import APPLY_S, Hub
 from .inject import Injector
 from .kernel import Kernel, settled_heap
-from .launcher import Launcher
 from .network import Network, NetworkConfig
 from .process import Process
 from .settings import RunSettings
-from .spans import OnSpan, Spans
-from .store import EmulatedStore, StoreConfig
+from .spans import OnSpan
+from .store import StoreConfig
 
 if TYPE_CHECKING:
     from .tensor_pool import Pool
+    from .workers.windows import Windows
 
 Faults = Schedule | Iterator[tuple[AnyFault, ...]]
 LOOKS_PER_SECOND = 4.0  # at the progress, wall time
-APPLY_S = 0.2
 STORAGE_S = 20.0  # a shard to or from checkpoint storage
 HOST_BPS = 12.5e9  # of the host network that ranges of a fetch travel over: 100 Gb/s
 FOLDED_EVERY = 4  # steps between two looks at what a run that folds uses
-FIRST_WARM_UP_S = 1.0  # a run begins with processes that are warm
-LEADERS = frozenset({0})  # the position at which they are
-PHASES = {"begin": Phase.PLAN, "voted": Phase.COMMIT, "fetching": Phase.FETCH, "prepared": Phase.JOIN}
 
 
 class Emulation:
@@ -59,6 +56,7 @@ class Emulation:
     faults:   a schedule, or an endless iterator of (simultaneous) faults in order of time
     on_span:  called with (replica, name, start, end, args) for each span of the trace; None: no trace
     corpus:   what to read instead of what the settings name
+    crossing: the way to other processes that run the rest of the job; None: all of it runs here
     Raises ConfigError and OutOfMemory for settings that cannot run.
     """
 
@@ -69,50 +67,52 @@ class Emulation:
         log: Callable[[Entry], None],
         on_span: OnSpan | None = None,
         corpus: Readable | None = None,
+        crossing: Windows | None = None,
     ) -> None:
         self.settings, self.config, self.shape = settings, settings.job_config(), settings.shape()
-        self.kernel = Kernel()
+        replicas, ranks = self.config.replicas, self.config.ranks_per_replica
         self.log = log
-        network = NetworkConfig(buildings=min(12, self.config.replicas))
-        self.network = Network(self.config.replicas, self.config.ranks_per_replica, network)
-        self.lanes = [self.kernel.lane(position) for position in range(self.config.ranks_per_replica)]
+        network, store = NetworkConfig(buildings=min(12, replicas)), StoreConfig()
+        self.network = Network(replicas, ranks, network)
+        self.kernel = Kernel(self.network.lookahead, inner_lanes=inner_positions(ranks, self.config.fan_out))
+        self.lanes = [self.kernel.lane(position) for position in range(ranks)]
         self.votes: list[Process] | None = None  # who said yes, while ``Alike`` looks on
         self.alike = Alike(self)
         self.kernel.runner = self.alike.run
-        self.kernel.careful = self._careful
-        self.reset_after_s = network.reset_after_s
-        store = StoreConfig()
-        self.store = EmulatedStore(self.kernel, store, self._store_log)
+        self.kernel.careful = self.careful
+        self.kernel.tie = self.tie
         self.kernel.horizon = store.latency_s  # a vote does nothing before the store has heard of it
+        self.reset_after_s = network.reset_after_s
         self.processes: dict[Address, Process] = {}
         self.messages_of_the_dead = 0
-        self.steps_committed = 0
-        self.rounds = 0
         self.completions = self.config.ftar.slots < 2
-        self.first_warm_up_s, self.storage_s, self.host_bps = FIRST_WARM_UP_S, STORAGE_S, HOST_BPS
+        self.storage_s, self.host_bps = STORAGE_S, HOST_BPS
         self._compute = _compute(settings)
         self.reduce_s = 1.0 / self._compute.reduce_bps
         self._shared = _shared(settings, self._compute)
         self.pooled = True  # tensor fidelity: a replica's ranks compute together; False in tests
         self._pool: Pool | None = None
-        self.positions: Sequence[Position] = range(self.config.ranks_per_replica)  # that are run
+        self.crossing = crossing
+        self.positions: Sequence[Position] = range(ranks) if crossing is None else crossing.positions
+        self._look_every = max(1, ranks // 64)
         self.zombies: list[Process] = []  # leaders that were taken for dead
         self._root = lineage_root(self.config.job, self.config.initial_digest)
         self._corpus = corpus or _corpus(settings, self.config.stream_count)
         self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
         self.storage: dict[str, dict[Position, tuple[Any, int]]] = {}
-        self._recorded: frozenset[str] = frozenset()
-        self._newest = (0, 0)  # (epoch, version) of the newest head that was seen
-        self._productive = 0.0
-        self._spans = Spans(on_span)
-        self.launcher = Launcher(self)
+        self.hosts = Hosts(self)
+        self.hub: Hub | None = None
+        if crossing is None or crossing.is_hub:
+            self.hub = Hub(self, faults if isinstance(faults, Schedule) else Schedule(), store, on_span)
         self._injector = Injector(self)
-        self._agenda = Agenda(faults if isinstance(faults, Schedule) else Schedule())
         self._faults = faults
         self.folds: Folds | None = None
         if settings.fold:
+            self._look_every = min(self._look_every, FOLDED_EVERY)  # few are run: looking costs little
             self._faults = faults if isinstance(faults, Schedule | Drawn) else Drawn(faults)
             self.folds = Folds(self, self._faults)
+        if crossing is not None:
+            crossing.begin(self)
 
     # -- progress ----------------------------------------------------------------------------------
 
@@ -131,12 +131,21 @@ class Emulation:
 
     @property
     def replica_states(self) -> list[str]:
-        return self.launcher.states
+        return self.the_hub.launcher.states
+
+    @property
+    def steps_committed(self) -> int:
+        return self.the_hub.steps_committed
+
+    @property
+    def rounds(self) -> int:
+        """The number of the last round that was opened."""
+        return self.the_hub.rounds
 
     @property
     def effective_training_time(self) -> float:
         """Share of the time so far that contributors trained steps which were committed."""
-        return self._productive / self.now if self.now else 0.0
+        return self.the_hub.productive / self.now if self.now else 0.0
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -144,9 +153,10 @@ class Emulation:
         """Run until the last step is committed, or the safety stop. Writes ``end`` in any case."""
         if self.folds is not None:
             self.folds.begin()
-        self.log(["meta", 0.0, self._meta()])
+        if self.hub is not None:
+            self.log(["meta", 0.0, self._meta()])
+            self.hub.launcher.start_all(0.0)
         self._plan_faults()
-        self.launcher.start_all(0.0)
         reason = "interrupted"
         try:
             with settled_heap():
@@ -155,42 +165,46 @@ class Emulation:
             self._finish(reason)
 
     def _run(self, on_progress: Callable[[Emulation], None] | None) -> str:
-        look = 0.0
-        slice_s = self.settings.step_seconds / 50
-        stop = self.settings.stop_seconds
-        while not self._done():
-            if self.kernel.next_time > stop:
-                return f"stopped after {stop:g} virtual seconds"
-            self.kernel.run(self.kernel.next_time + slice_s)
-            self.launcher.free_ended()
+        look, stop = 0.0, self.settings.stop_seconds
+        next_window = self._next if self.crossing is None else self.crossing.next
+        while (window := next_window(stop)) is not None:
+            self.kernel.run(*window)
+            self.hosts.free_ended()
             if on_progress is not None and time.monotonic() >= look:
                 look = time.monotonic() + 1.0 / LOOKS_PER_SECOND
                 on_progress(self)
-        return "all steps are committed"
+        over = self.crossing.over if self.hub is None and self.crossing is not None else self.the_hub.over
+        self.kernel.now = min(over, stop)
+        return "all steps are committed" if over < stop else f"stopped after {stop:g} virtual seconds"
 
-    def _careful(self) -> frozenset[Position] | None:
-        """Where links fail, messages of a ring may end in a no that stops other positions at once. So may a
-        leader's word while faults wait for what it does."""
+    def _next(self, stop: float) -> tuple[float] | None:
+        """How far to run before looking around; None when the run is over."""
+        coming, stop = self.kernel.next_time, min(stop, self.the_hub.over)
+        return (min(coming + self.settings.step_seconds / 50, stop),) if coming < stop else None
+
+    @property
+    def the_hub(self) -> Hub:
+        assert self.hub is not None, "only the process of the hub knows this"
+        return self.hub
+
+    def careful(self) -> frozenset[Position] | None:
+        """Where links fail, messages of a ring may end in a no that stops other positions at once."""
         self.network.forget_old(self.kernel.now)  # no lane has come further than the next event outside
-        positions = self.network.touched_positions()
-        return positions if positions is None or not self._agenda.waits else positions | LEADERS
+        return self.network.touched_positions()
 
-    def _done(self) -> bool:
-        head = self.store.head
-        return head is not None and head.end.step >= self.settings.steps
+    def tie(self) -> float:
+        """A leader's ring may bring about a fault that waits for its vote."""
+        waits = self.hub is not None and self.hub.agenda.waits_for(Phase.VOTE)
+        return self.lanes[0].next_time + COMMAND_S if waits else math.inf
 
     def _finish(self, reason: str) -> None:
+        if self.hub is None:
+            return
         now = self.kernel.now
-        for replica in range(self.config.replicas):
-            self._spans.end_all(replica, now)
-            self._log_resources(replica, now)
+        self.hub.finish(now)
         self.log(["last_fault", min(now, self._injector.last_ended)])
-        self.log(
-            ["end", now, [self._standing(r) for r in range(self.config.replicas) if self._leader(r)], reason]
-        )
-
-    def _leader(self, replica: Replica) -> Process | None:
-        return self.processes.get((replica, 0))
+        standing = [self._standing(r) for r in range(self.config.replicas) if (r, 0) in self.processes]
+        self.log(["end", now, standing, reason])
 
     def _standing(self, replica: Replica) -> list[object]:
         process = self.processes[replica, 0]
@@ -236,7 +250,7 @@ class Emulation:
         if isinstance(self._faults, Schedule):
             for fault in self._faults.faults:
                 if fault.at is not None:
-                    self.kernel.at(fault.at, self._due, (fault,))
+                    self.kernel.at(fault.at, self.inject, (fault,))
         else:
             self._next_interruption(0.0)
 
@@ -249,12 +263,34 @@ class Emulation:
             self.kernel.at(max(at, now), self._interrupt, faults)
 
     def _interrupt(self, faults: tuple[AnyFault, ...], now: float) -> None:
-        self._due(faults, now)
+        self.inject(faults, now)
         self._next_interruption(now)
 
-    def _due(self, faults: tuple[AnyFault, ...], now: float) -> None:
+    def inject(self, faults: tuple[AnyFault, ...], now: float) -> None:
+        """``faults`` take effect now."""
         for fault in faults:
             self._injector.inject(fault, now)
+
+    # -- what the hub and hosts tell each other ----------------------------------------------------
+
+    def command(self, command: Command, now: float) -> None:
+        """The hub tells all hosts."""
+        self.kernel.at(now + COMMAND_S, self.hear, command)
+        if self.crossing is not None:
+            self.crossing.command(command, now)
+
+    def report(self, report: Report, now: float) -> None:
+        """A host tells the hub."""
+        if self.hub is not None:
+            self.kernel.at(now + SEES_DEATH_S, self.hear, report)
+        elif self.crossing is not None:
+            self.crossing.report(report, now)
+
+    def hear(self, told: Command | Report, now: float) -> None:
+        if not isinstance(told, Died | Left):
+            self.hosts.hear(told, now)
+        elif self.hub is not None:
+            self.hub.hear(told, now)
 
     # -- what processes ask ------------------------------------------------------------------------
 
@@ -264,7 +300,8 @@ class Emulation:
             self.folds.deliver(process, to, message, arrival)
             return
         process.sent += 1
-        self.kernel.at(arrival, process.mates[to[1]].handler, e.Received(process.address, message))
+        mate = process.mates.get(to[1])
+        process.tell_mate(to, None if mate is None else mate.handler, message, arrival)
 
     def make_device(self, replica: Replica, position: Position) -> FingerprintDevice:
         """A fresh device for a fresh process."""
@@ -282,7 +319,7 @@ class Emulation:
             return TensorDevice(replica, position, self._shared, self._root)
         if self._pool is None:
             self._pool = Pool(self._shared, self.config.ranks_per_replica)
-        team = self._pool.team(replica, fresh=position == 0)
+        team = self._pool.team(replica, fresh=position == self.positions[0])
         return PooledDevice(team, replica, position, self._shared, self._root)
 
     def running_replicas(self) -> list[Replica]:
@@ -297,14 +334,6 @@ class Emulation:
     @property
     def injector(self) -> Injector:
         return self._injector
-
-    def life_of(self, replica: Replica) -> int:
-        """The last life of ``replica`` that has registered; 0 if none has."""
-        head = self.store.head
-        return 0 if head is None else head.incarnations[replica][0]
-
-    def warm_up_s(self, replica: Replica) -> float:
-        return self.launcher.warm_up_s(replica)
 
     def _read(self, ranges: tuple[SampleRange, ...]) -> Corpus:
         """Samples are read once for all ranks of a replica."""
@@ -331,160 +360,31 @@ class Emulation:
         shard = self.storage.get(name, {}).get(position)
         return None if shard is None else shard[0]
 
-    # -- what processes and the store say ----------------------------------------------------------
+    # -- what processes say ------------------------------------------------------------------------
 
     def log_crash(self, process: Process, cause: str, now: float) -> None:
         """A process of a life that is not registered yet has no name to be logged by."""
-        (replica, position), life = process.address, process.member.incarnation
-        if life:
-            self.log(["crash", now, replica, life, position, cause])
+        (replica, position), incarnation = process.address, process.member.incarnation
+        if incarnation:
+            self.log(["crash", now, replica, incarnation, position, cause])
 
-    def _store_log(self, entry: list[Any]) -> None:
-        self.log(entry)
-        if entry[0] == "head":
-            closed, head = entry[7], self.store.head
-            self.rounds = entry[4]
-            if closed is not None and closed["outcome"] == "committed" and head is not None:
-                self.steps_committed += 1
-                share = len(head.end.contributors) / self.config.replicas
-                self._productive += share * (self.settings.step_seconds + APPLY_S)
-                if self.folds is not None:
-                    self.folds.committed(closed["round"])
-            if self._done():
-                self.kernel.stop()
-
-    def noted(self, process: Process, note: f.Note, now: float) -> None:
-        """A leader says where it is: for spans, states, and faults that wait for a phase."""
-        if note.what == "registered":
-            self._log_start(process, now)
-        if not process.leads:
-            return  # of replicas that were taken for dead
-        replica = process.address[0]
-        NOTED.get(note.what, Emulation._nothing)(self, replica, note, now)
-        if note.what in PHASES:
-            self._phase(replica, PHASES[note.what], now)
-        self._look_at_checkpoints(now)
-
-    def _nothing(self, replica: Replica, note: f.Note, now: float) -> None:
-        """A note for people only."""
-
-    def _log_start(self, leader: Process, now: float) -> None:
-        replica, life = leader.address[0], leader.member.incarnation
-        self.log(["start", now, replica, life, "first" if life == 1 else "restarted"])
-        for position, process in leader.mates.items():
-            device = process.device
-            self.log(["initial", now, replica, life, position, device.step, device.lineage, device.digest()])
-
-    def _registered(self, replica: Replica, note: f.Note, now: float) -> None:
-        self._spans.end(replica, "restart", now)
-        self._spans.begin(replica, "warm-up", now)
-        self._spans.begin(replica, "catch-up", now)
-
-    def _prepared(self, replica: Replica, note: f.Note, now: float) -> None:
-        self._spans.end(replica, "warm-up", now)
-
-    def _begun(self, replica: Replica, note: f.Note, now: float) -> None:
-        leader = self.processes[replica, 0].rank.leader
-        assert leader is not None
-        self._spans.end(replica, "commit", now)
-        if leader.run is not None:
-            self.launcher.states[replica] = "up"
-            self._spans.end_all(replica, now)
-            self._spans.begin(replica, "compute", now, round=note.round)
-        else:
-            self.launcher.states[replica] = "catching up"
-            self._spans.begin(replica, "catch-up", now)
-
-    def _voted(self, replica: Replica, note: f.Note, now: float) -> None:
-        self._spans.follow(replica, "vote", "quorum", now, round=note.round)
-
-    def _applied(self, replica: Replica, note: f.Note, now: float) -> None:
-        self._spans.end(replica, "quorum", now)
-        self._spans.end(replica, "commit", now)
-        every = max(1, self.config.ranks_per_replica // 64)
-        if self.folds is not None:  # few are run: looking at them costs little
-            every = min(every, FOLDED_EVERY)
-        if self.processes[replica, 0].rank.member.step % every == 0:
-            self._log_resources(replica, now)
-
-    def computing(self, replica: Replica, round: int, ready: float, now: float) -> None:
-        """The leader's own rank has launched forward and backward; gradients are there at ``ready``."""
-        self._phase(replica, Phase.FORWARD, now)
-        self.kernel.at((now + ready) / 2.0, self._in_backward, replica)
-
-    def _in_backward(self, replica: Replica, now: float) -> None:
-        if (replica, 0) in self.processes:
-            self._phase(replica, Phase.BACKWARD, now)
-
-    def reducing(self, replica: Replica, round: int, now: float) -> None:
-        """The leader's own rank has its gradients: what is left is FTAR."""
-        self._spans.follow(replica, "compute", "ftar", now, round=round)
-        self._phase(replica, Phase.FTAR, now)
-
-    def reduced(self, replica: Replica, round: int, now: float) -> None:
-        """The leader's own rank has every bucket: the vote begins."""
-        self._spans.follow(replica, "ftar", "vote", now, round=round)
-        self._phase(replica, Phase.VOTE, now)
-
-    def applying(self, replica: Replica, round: int, now: float) -> None:
-        """The decision is known to the leader's own rank."""
-        self._spans.follow(replica, "quorum", "commit", now, round=round)
-        self._phase(replica, Phase.APPLY, now)
-
-    def _phase(self, replica: Replica, phase: Phase, now: float) -> None:
-        """Faults that wait for this phase fall due: at once, or when no lane is in the midst of anything."""
-        step = self.processes[replica, 0].rank.member.step
-        due = self._agenda.at_phase(replica, step, phase)
-        if due and self.kernel.in_lane:
-            self.kernel.at(now, self._due, due)
-        else:
-            self._due(due, now)
-
-    def down(self, replica: Replica, now: float) -> None:
-        """All processes of the replica are gone."""
-        self._spans.end_all(replica, now)
-        self._spans.begin(replica, "restart", now)
-
-    def _look_at_checkpoints(self, now: float) -> None:
-        head: Head | None = self.store.head
-        if head is None or head.known < self._newest:
-            return  # a store that lost heads says nothing about what storage should keep
-        self._newest = head.known
-        for checkpoint in head.checkpoints:
-            if checkpoint.name not in self._recorded:
-                shards = self.storage[checkpoint.name]
-                digests = [shards[position][1] for position in self.positions]
-                self.log(["checkpoint", now, checkpoint.name, checkpoint.step, checkpoint.lineage, digests])
-        self._recorded = frozenset(c.name for c in head.checkpoints)
-        for name in [n for n in self.storage if n not in self._recorded and self._older(n, head)]:
-            del self.storage[name]
-
-    def _older(self, name: str, head: Head) -> bool:
-        """Storage keeps what is on record, and what may still come on record."""
-        oldest = head.checkpoints[0].step if head.checkpoints else 0
-        return int(name.split("-")[1]) < oldest
-
-    def _log_resources(self, replica: Replica, now: float) -> None:
-        process = self._leader(replica)
-        if process is None or process.member.incarnation == 0 or not process.alive:
-            return
-        total: dict[str, int] = {"rings": 0, "shares": 0}
-        for position in self.positions:
-            rank = self.processes[replica, position]
-            for name, count in rank.device.resources().items():
-                total[name] = total.get(name, 0) + count * rank.weight
-            total["rings"] += len(rank.rings) * rank.weight
-            total["shares"] += len(rank.rank.member.shares) * rank.weight
-        self.log(["resources", now, replica, process.member.incarnation, total])
+    def changed(self, process: Process, now: float) -> None:
+        """A process holds the state after a step: once in a while the log says what it uses."""
+        device = process.device
+        if device.step % self._look_every == 0:
+            used = device.resources()
+            used["rings"] = len(process.rings)
+            used["shares"] = len(process.rank.member.shares)
+            weight = process.weight
+            member, position = process.member, process.address[1]
+            counts = {name: count * weight for name, count in used.items()}
+            entry = [member.replica, member.incarnation, position, device.step, weight, counts]
+            self.log(["resources", now, *entry])
 
 
-NOTED: dict[str, Callable[[Emulation, Replica, f.Note, float], None]] = {
-    "registered": Emulation._registered,
-    "prepared": Emulation._prepared,
-    "begin": Emulation._begun,
-    "voted": Emulation._voted,
-    "apply": Emulation._applied,
-}
+def inner_positions(ranks: int, fan_out: int) -> int:
+    """How many positions have children in the tree: they come first."""
+    return 0 if ranks == 1 else 1 + (ranks - 2) // fan_out
 
 
 def _compute(settings: RunSettings) -> ComputeConfig:

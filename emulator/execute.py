@@ -23,7 +23,9 @@ from .progress import Progress
 from .rundir import EVENTS, TRACE, RunDir
 from .settings import Faults, RunSettings
 from .stalls import Stalls, Timeline
-from .summary import Measured, peak_rss, summary
+from .summary import Measured, summary
+from .workers.crew import Total, crew
+from .workers.errors import WorkersError
 
 CHECK_EVERY = 1 << 15  # entries between two words about the progress of the check
 OnSpan = Callable[[int, str, float, float, dict[str, Any]], None]
@@ -64,11 +66,16 @@ class Ended(NamedTuple):
     check_seconds: float
 
 
-def make_emulation(settings: RunSettings, faults: Faults, log: EventLog, on_span: OnSpan | None) -> Any:
-    """The driver of emulated ranks. The one place that knows which; tests put another in its place."""
+def make_emulation(
+    settings: RunSettings, faults: Faults, log: EventLog, on_span: OnSpan | None, crossing: Any = None
+) -> Any:
+    """The driver of emulated ranks. The one place that knows which; tests put another in its place.
+
+    crossing: the way to other workers that run a part of the job
+    """
     from .emulation import Emulation
 
-    return Emulation(settings, faults, log, on_span=on_span)
+    return Emulation(settings, faults, log, on_span=on_span, crossing=crossing)
 
 
 def run(settings: RunSettings, faults: Faults, folder: RunDir, progress: Progress) -> Outcome:
@@ -83,6 +90,8 @@ def run(settings: RunSettings, faults: Faults, folder: RunDir, progress: Progres
         except Widen as wider:
             progress.widening(wider.window)
             faults, window = wider.faults, wider.window
+        except WorkersError as error:
+            raise RunError(str(error)) from None
 
 
 def _run(
@@ -90,23 +99,31 @@ def _run(
 ) -> Outcome:
     emulation = None
     try:
-        with TraceWriter(folder.path / TRACE, settings.replicas) as trace:
-            log = EventLog(folder.path / EVENTS)
-            emulation = build(settings, faults, log, trace.span, progress)
+        path = folder.path / EVENTS
+        with (
+            TraceWriter(folder.path / TRACE, settings.replicas) as trace,
+            crew(settings, faults, path) as team,
+        ):
+            log = EventLog(path)
+            emulation = build(settings, faults, log, trace.span, progress, team.crossing)
             if window:
                 emulation.folds.window = window
             interrupted, error = drive(emulation, log, progress)
+            if not interrupted and not error:
+                team.finish()
+                emulation.messages_of_the_dead += team.messages
+            total = team.total(log)
             wall = time.perf_counter() - began
             not_kept = _keep_faults(settings, folder, emulation)
             began = time.perf_counter()
-            checked = check(folder.path / EVENTS, log.entries, settings.steps, trace, progress)
+            checked = check(path, total.entries, settings.steps, trace, progress)
             spent = time.perf_counter() - began
     except BaseException:
         if emulation is None:
             folder.discard()
         raise
     return _write(
-        settings, folder, emulation, log, checked, Ended(interrupted, error or not_kept, wall, spent)
+        settings, folder, emulation, total, checked, Ended(interrupted, error or not_kept, wall, spent)
     )
 
 
@@ -120,12 +137,17 @@ def _keep_faults(settings: RunSettings, folder: RunDir, emulation: Any) -> str:
 
 
 def build(
-    settings: RunSettings, faults: Faults, log: EventLog, on_span: OnSpan | None, progress: Progress
+    settings: RunSettings,
+    faults: Faults,
+    log: EventLog,
+    on_span: OnSpan | None,
+    progress: Progress,
+    crossing: Any = None,
 ) -> Any:
     """The emulation, ready to run; ``log`` is closed if it cannot be made. Raises RunError, ConfigError."""
     progress.building(settings.ranks)
     try:
-        return make_emulation(settings, faults, log, on_span)
+        return make_emulation(settings, faults, log, on_span, crossing)
     except BaseException as error:
         log.close()
         if isinstance(error, OutOfMemory | LogError):
@@ -145,7 +167,7 @@ def drive(emulation: Any, log: EventLog, progress: Progress) -> tuple[bool, str]
             emulation.run(progress.update)
         except KeyboardInterrupt:
             interrupted = True
-        except (LogError, Widen):
+        except (LogError, Widen, WorkersError):
             raise
         except Exception:
             error = traceback.format_exc()
@@ -194,7 +216,7 @@ def _result(checker: Checker | None, reader: LogReader, failed: bool) -> Result:
 
 
 def _write(
-    settings: RunSettings, folder: RunDir, emulation: Any, log: EventLog, checked: Checked, ended: Ended
+    settings: RunSettings, folder: RunDir, emulation: Any, total: Total, checked: Checked, ended: Ended
 ) -> Outcome:
     failed = ended.error or checked.error
     if failed:
@@ -202,7 +224,7 @@ def _write(
     last = failed.strip().splitlines()[-1] if failed else ""
     interrupted = ended.interrupted or checked.interrupted
     times = (ended.wall_seconds, ended.check_seconds)
-    measured = Measured(*times, peak_rss(), log.trace_hash, log.sums(), interrupted, last)
+    measured = Measured(*times, total.peak_rss, total.trace_hash, total.sums, interrupted, last)
     result = checked.result
     found = summary(settings, emulation, checked.stalls, result.as_json(), measured)
     found["corruptions_seen"] = result.corruptions_seen

@@ -16,6 +16,7 @@ from .process import Process
 
 if TYPE_CHECKING:
     from .emulation import Emulation
+    from .hub import Hub
 
 FLIPPED_BIT = 17
 
@@ -39,14 +40,25 @@ class Injector:
         if self._job.folds is not None:
             self._job.folds.happens(fault)
         self.happened.append(fault)
-        self._job.log(["fault", now, self._entry(fault)])
+        self._log("fault", fault, now)
         ends = now + getattr(fault, "duration", 0.0)
         self.last_ended = max(self.last_ended, ends)
-        DO[type(fault)](self, fault, now)
+        if self._job.hub is not None or not isinstance(fault, OF_THE_HUB):
+            DO[type(fault)](self, fault, now)
+
+    def _log(self, kind: str, fault: v.AnyFault, now: float) -> None:
+        """Each fault is logged once, however many processes it touches."""
+        if self._job.hub is not None:
+            self._job.log([kind, now, self._entry(fault)])
 
     def _entry(self, fault: v.AnyFault) -> dict[str, Any]:
         entry: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(fault))  # lists, as a file has them
         return entry
+
+    @property
+    def _hub(self) -> Hub:
+        assert self._job.hub is not None, "a fault of the hub happens where the hub is"
+        return self._job.hub
 
     def _later(self, seconds: float, act: Callable[[float], object], fault: v.AnyFault) -> None:
         """When the fault ends: undo it and say so."""
@@ -55,7 +67,7 @@ class Injector:
         def heal(_: object, now: float) -> None:
             act(now)
             self.lasting.remove(fault)
-            self._job.log(["heal", now, self._entry(fault)])
+            self._log("heal", fault, now)
 
         self._job.kernel.at(self._job.kernel.now + seconds, heal, None)
 
@@ -68,7 +80,7 @@ class Injector:
 
     def crash(self, fault: v.Crash, now: float) -> None:
         for process in self._targets(fault):
-            self._job.launcher.crashed(process, fault.cause or "crash", now)
+            self._job.hosts.crashed(process, fault.cause or "crash", now)
 
     def hang(self, fault: v.Hang, now: float) -> None:
         for process in self._targets(fault):
@@ -120,11 +132,13 @@ class Injector:
 
     def zombie(self, fault: v.Zombie, now: float) -> None:
         """The old processes stand still, are taken for dead, and go on after ``delay``."""
-        if not self._targets(fault):
+        processes = self._job.hosts.detach(fault.replica)
+        if not processes:
             return
-        processes = self._job.launcher.detach(fault.replica)
         for process in processes:
             process.pause()
+        if self._job.hub is not None:
+            self._job.hub.launcher.detach(fault.replica, now)
         self.last_ended = max(self.last_ended, now + fault.delay)
 
         def come_back(now: float) -> None:
@@ -134,12 +148,14 @@ class Injector:
         self._later(fault.delay, come_back, fault)
 
     def launcher_delay(self, fault: v.LauncherDelay, now: float) -> None:
-        self._job.launcher.delay(fault.replica, fault.seconds)
+        self._hub.launcher.delay(fault.replica, fault.seconds)
 
     def replica_lost_for_ever(self, fault: v.ReplicaLostForEver, now: float) -> None:
-        if self._targets(fault):
-            self._job.log_crash(self._job.processes[fault.replica, 0], fault.cause or "lost for ever", now)
-        self._job.launcher.lose(fault.replica, now)
+        leader = self._job.processes.get((fault.replica, 0))
+        if leader is not None:
+            self._job.log_crash(leader, fault.cause or "lost for ever", now)
+        if self._job.hub is not None:
+            self._job.hub.launcher.lose(fault.replica, now)
 
     # -- network ---------------------------------------------------------------------------------
 
@@ -163,7 +179,8 @@ class Injector:
                 down = LinkFaultKind.DOWN
                 link = LinkFault(down, now, now + fault.duration, Group(sides[a]), Group(sides[b]))
                 self._job.network.add(link)
-        self._cut_store(fault, sides)
+        if self._job.hub is not None:
+            self._cut_store(fault, sides)
         self._later(fault.duration, lambda now: None, fault)
 
     def _cut_store(self, fault: v.Partition, sides: list[frozenset[Any]]) -> None:
@@ -173,40 +190,44 @@ class Injector:
                 continue
             asks = not fault.one_way or i == 0
             told = not fault.one_way or with_store[0] == 0
-            self._job.store.cut(side, fault.duration, requests=asks, answers=told)
+            self._hub.store.cut(side, fault.duration, requests=asks, answers=told)
 
     # -- store -----------------------------------------------------------------------------------
 
     def store_slow(self, fault: v.StoreSlow, now: float) -> None:
-        self._job.store.slow_down(fault.factor)
-        self._later(fault.duration, lambda now: self._job.store.slow_down(1.0), fault)
+        self._hub.store.slow_down(fault.factor)
+        self._later(fault.duration, lambda now: self._hub.store.slow_down(1.0), fault)
 
     def store_away(self, fault: v.StoreAway, now: float) -> None:
-        self._job.store.unavailable(fault.duration)
+        self._hub.store.unavailable(fault.duration)
         self._later(fault.duration, lambda now: None, fault)
 
     def store_lost_answer(self, fault: v.StoreLostAnswer, now: float) -> None:
-        self._job.store.lose_answers(fault.count, lambda request: isinstance(request, Cas))
+        self._hub.store.lose_answers(fault.count, lambda request: isinstance(request, Cas))
 
     def store_leader_change(self, fault: v.StoreLeaderChange, now: float) -> None:
-        self._job.store.change_leader(fault.duration, 2.0 * fault.duration)
+        self._hub.store.change_leader(fault.duration, 2.0 * fault.duration)
         self._later(fault.duration, lambda now: None, fault)
 
     def store_empty(self, fault: v.StoreEmpty, now: float) -> None:
-        if self._job.store.head is None:  # there was nothing to lose
+        if self._hub.store.head is None:  # there was nothing to lose
             self._later(STORE_RESTART_S, lambda now: None, fault)
-        self._job.store.restart_empty(STORE_RESTART_S)
+        self._hub.store.restart_empty(STORE_RESTART_S)
 
     def store_restored_old(self, fault: v.StoreRestoredOld, now: float) -> None:
         """As far back as there are backups, if the schedule asks for more."""
-        versions = min(fault.versions, self._job.store.backups)
+        versions = min(fault.versions, self._hub.store.backups)
         if versions:
-            self._job.store.restart_older(versions, STORE_RESTART_S)
+            self._hub.store.restart_older(versions, STORE_RESTART_S)
         else:
             self._later(STORE_RESTART_S, lambda now: None, fault)
 
 
 STORE_RESTART_S = 1.0
+OF_THE_HUB = (
+    v.StoreSlow, v.StoreAway, v.StoreLostAnswer, v.StoreLeaderChange, v.StoreEmpty, v.StoreRestoredOld,
+    v.LauncherDelay,
+)  # fmt: skip
 DO: dict[type[v.Fault], Callable[[Injector, Any, float], None]] = {
     v.Crash: Injector.crash,
     v.Hang: Injector.hang,

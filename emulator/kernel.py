@@ -114,33 +114,41 @@ class Kernel:
     """A clock in virtual seconds and the events that are still to come. Nothing is ever cancelled:
     the machine that set a timer knows whether it still means anything.
 
-    now:      time of the event that runs, or of the last one that ran
-    events:   how many events have run
-    careful:  numbers of lanes that must not run ahead, for something may make them differ; None: all
-    runner:   runs lanes that may run ahead, returns how many events that were (``alike.py``)
-    horizon:  seconds before which nothing comes of a vote
-    limit:    before which lanes may run now, ``voting_limit`` those that vote, ``lane_limit`` this one
+    now:        time of the event that runs, or of the last one that ran
+    events:     how many events have run
+    lookahead:  no message from one lane to another takes less, seconds
+    careful:    numbers of lanes that must not run ahead, for something may make them differ; None: all
+    tie:        up to when lanes may run ahead at most
+    runner:     runs lanes that may run ahead, returns how many events that were (``alike.py``)
+    horizon:    seconds before which nothing comes of a vote
+    until:      before which everything may run now but *leaves*: lanes that no other lane tells anything
+    limit:      before which lanes may run now, ``voting_limit`` those that vote, ``lane_limit`` this one
     """
 
     __slots__ = (
-        "_awake", "_due", "_first", "_generations", "_instant", "_stopped", "_times", "careful", "events",
-        "horizon", "in_lane", "lane_limit", "left_lane", "limit", "now", "runner", "voting_limit",
+        "_awake", "_due", "_elsewhere", "_first", "_generations", "_inner", "_instant", "_leaves_until",
+        "_ordered", "_times", "careful", "events", "horizon", "lane_limit", "left_lane",
+        "limit", "lookahead", "now", "runner", "tie", "until", "voting_limit",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, lookahead: float = 0.0, inner_lanes: int = 0) -> None:
+        """The lanes of the numbers below ``inner_lanes`` are told votes by others."""
         self.now = 0.0
         self.events = 0
-        self.limit = self.voting_limit = self.lane_limit = math.inf
+        self.lookahead = lookahead
+        self.limit = self.voting_limit = self.lane_limit = self.until = math.inf
         self.horizon = 0.0
-        self.in_lane = False  # whether an event of a lane runs
         self.left_lane = False  # whether something outside lanes was scheduled since a lane began to run
         self.careful: Callable[[], Container[int] | None] = frozenset
+        self.tie: Callable[[], float] = lambda: math.inf
         self.runner: Callable[[list[Lane], float], int] = self.run_each
         self._due: dict[float, list[Any]] = {}
         self._times: list[float] = []
-        self._awake: list[Lane] = []
-        self._first = math.inf  # no lane has anything due before
-        self._stopped = False
+        self._ordered: dict[float, list[tuple[Any, Handler, object]]] = {}
+        self._awake: tuple[list[Lane], list[Lane]] = ([], [])  # leaves, inner lanes
+        self._inner = inner_lanes
+        self._first = [math.inf, math.inf]  # no lane of either kind has anything due before
+        self._leaves_until = self._elsewhere = math.inf
         self._generations = 0
         self._instant = -1.0
 
@@ -150,11 +158,12 @@ class Kernel:
 
     def lane_opened(self, lane: Lane, time: float) -> None:
         """``lane`` has something due at ``time``, where it had nothing before."""
-        if time < self._first:
-            self._first = time
+        kind = lane.number < self._inner
+        if time < self._first[kind]:
+            self._first[kind] = time
         if not lane.awake:
             lane.awake = True
-            self._awake.append(lane)
+            self._awake[kind].append(lane)
 
     def at(self, time: float, handler: Handler, event: object) -> None:
         """Call ``handler(event, time)`` at ``time``. A time of infinity never comes.
@@ -169,11 +178,12 @@ class Kernel:
         due.append(event)
         self.left_lane = True
 
-    def beside(self, time: float, handler: Handler, event: object) -> None:
-        """As ``at``, for a vote: the lane runs on, as far as ``Lane.votes`` lets it."""
-        left = self.left_lane
-        self.at(time, handler, event)
-        self.left_lane = left
+    def in_order(self, time: float, key: Any, handler: Handler, event: object) -> None:
+        """As ``at``, after all others of that time and in the order of ``key``, then of scheduling."""
+        if time not in self._due:
+            self._open(time)
+        self._ordered.setdefault(time, []).append((key, handler, event))
+        self.left_lane = True
 
     def _open(self, time: float) -> list[Any]:
         if not time >= self.now:
@@ -185,52 +195,82 @@ class Kernel:
         heapq.heappush(self._times, time)
         return due
 
-    def run(self, until: float = math.inf) -> None:
-        """Run every event due before ``until`` (strictly), or to a stop; afterwards ``now`` is the
-        time of the last event, so events may still be scheduled between it and ``until``."""
-        self._stopped = False
-        while not self._stopped:
+    def run(self, until: float = math.inf, leaves_until: float = 0.0, elsewhere: float = math.inf) -> None:
+        """Run every event due before ``until`` (strictly); afterwards ``now`` is the time of the last event,
+        so events may still be scheduled between it and ``until``.
+
+        leaves_until: how far lanes that nobody tells anything may run, if further
+        elsewhere:    no lane of another process has anything due before
+        """
+        self.until, self._leaves_until, self._elsewhere = until, max(until, leaves_until), elsewhere
+        while True:
             time = self._times[0] if self._times else math.inf
-            if self._first < min(time, until):
-                self._run_lanes(min(time, until))
-            elif time < until:
+            if min(self._first) < min(time, self._leaves_until) and self._run_lanes(time):
+                continue
+            if time < self.until:
                 self._run_instant(time)
             else:
                 break
+
+    def end_by(self, time: float) -> None:
+        """Let the present ``run`` go no further than ``time``."""
+        self.until = min(self.until, time)
+        self._leaves_until = min(self._leaves_until, time)
 
     def _run_instant(self, time: float) -> None:
         """The events outside lanes that are due at ``time``, one generation of them."""
         heapq.heappop(self._times)
         self._count_generation(time)
         due = self._due.pop(time)
+        if self._ordered and (last := self._ordered.pop(time, None)):
+            for _, handler, event in sorted(last, key=operator.itemgetter(0)):
+                due += (handler, event)
         pairs = iter(due)
         for handler, event in zip(pairs, pairs, strict=True):
             handler(event, time)
         self.events += len(due) >> 1
 
-    def _run_lanes(self, limit: float) -> None:
-        """Let each lane run before ``limit``.
+    def _run_lanes(self, outside: float) -> bool:
+        """Let each lane run before ``outside``, the next event that is not of lanes. Returns whether any did.
 
         A lane runs ahead of the others, and of what lanes make outside of them, up to the next event that was
         there before. That is sound while nothing that comes of those can touch a ring before it has come as
         far by itself. A vote of yes does nothing before its replica has all of them and the store knows it
-        (``horizon``). Where a no is possible without a timer, because links fail (``careful``), lanes run
-        first, instant by instant, and the others run no further than what came of that.
+        (``horizon``); but ranks with children cast theirs only when they have heard those of the children, so
+        *inner* lanes run behind. Where a no is possible without a timer, because links fail (``careful``),
+        lanes run first, instant by instant, and the others run no further than what came of that.
         """
-        first, lanes, careful = self._first, self._awake, self.careful()
-        self._first, self._awake = math.inf, []
-        self.in_lane = True
-        slow, free = (lanes, []) if careful is None else _parted(lanes, careful)
+        (leaves, inner), careful, before = self._awake, self.careful(), self.events
+        first = min(self._first)
+        self._first, self._awake = [math.inf, math.inf], ([], [])
+        if careful is None or any(lane.number in careful for lane in inner):
+            self._run_carefully(leaves + inner, first, min(outside, self.until))
+        else:
+            self._run_leaves(leaves, careful, first, min(outside, self._leaves_until, self.tie()))
+            behind = min((lane.next_time for lane in leaves), default=math.inf) + self.lookahead
+            outside = min(outside, self._times[0] if self._times else math.inf)
+            self._run_free(inner, first, min(outside, self.until, behind))
+        for kind, lanes in enumerate((leaves + self._awake[0], inner + self._awake[1])):
+            for lane in lanes:
+                lane.awake = lane.next_time < math.inf
+            awake = [lane for lane in lanes if lane.awake]
+            self._awake[kind][:] = awake
+            self._first[kind] = min((lane.next_time for lane in awake), default=math.inf)
+        self.now, self.limit = min(first, self.until), math.inf  # something may still come from elsewhere
+        return self.events > before
+
+    def _run_leaves(self, lanes: list[Lane], careful: Container[int], first: float, limit: float) -> None:
+        slow, free = _parted(lanes, careful)
         if slow:
             limit = self._run_carefully(slow, first, limit)
-        self.limit, self.voting_limit = limit, min(limit, first + self.horizon)
-        self.events += self.runner(free, first)
-        for lane in lanes:
-            lane.awake = lane.next_time < math.inf
-            if lane.awake:
-                self._awake.append(lane)
-                self._first = min(self._first, lane.next_time)
-        self.now, self.limit, self.in_lane = first, math.inf, False
+        self._run_free(free, first, limit)
+
+    def _run_free(self, lanes: list[Lane], first: float, limit: float) -> None:
+        """Run ``lanes`` on."""
+        self.limit = limit
+        self.voting_limit = min(limit, min(first, self._elsewhere) + self.horizon)
+        if lanes:
+            self.events += self.runner(lanes, first)
 
     def _run_carefully(self, lanes: list[Lane], first: float, limit: float) -> float:
         """Run ``lanes`` instant by instant, until one of them has made something outside of them that is due
@@ -258,25 +298,31 @@ class Kernel:
         if self._generations > MAX_GENERATIONS:
             raise KernelError(f"the instant {time!r} s never ends: events beget events without time passing")
 
-    def stop(self) -> None:
-        """End ``run`` after the generation that runs now: all of it or nothing, so that a stop
-        cuts no instant at a place that depends on the order of ranks."""
-        self._stopped = True
-
     @property
     def pending(self) -> int:
         """How many events are scheduled and have not run; costs one look at each distinct time."""
-        return self.outside + sum(lane.pending for lane in self._awake)
+        return self.outside + sum(lane.pending for lanes in self._awake for lane in lanes)
 
     @property
     def outside(self) -> int:
         """How many events outside lanes are scheduled and have not run."""
-        return sum(len(due) for due in self._due.values()) >> 1
+        last = sum(len(events) for events in self._ordered.values())
+        return last + (sum(len(due) for due in self._due.values()) >> 1)
+
+    @property
+    def next_outside(self) -> float:
+        """Time of the next event outside lanes; infinity when there is none."""
+        return self._times[0] if self._times else math.inf
+
+    @property
+    def next_in_lanes(self) -> float:
+        """No lane has anything due before."""
+        return min(self._first)
 
     @property
     def next_time(self) -> float:
         """Time of the next event; infinity when there is none."""
-        return min(self._times[0] if self._times else math.inf, self._first)
+        return min(self.next_outside, self.next_in_lanes)
 
 
 def _parted(lanes: list[Lane], numbers: Container[int]) -> tuple[list[Lane], list[Lane]]:

@@ -23,6 +23,7 @@ from ftruntime.protocol.plan import Plan
 from ftruntime.protocol.rank import Rank
 from ftruntime.protocol.task import Part, Task
 
+from .commands import Life
 from .device import FingerprintDevice
 from .kernel import Handler
 from .memory import OutOfMemory
@@ -43,16 +44,18 @@ class Process:
 
     __slots__ = (
         "address", "alive", "backlog", "chunk_handler", "computing", "deaf", "device", "handler",
-        "hear_chunk", "host_free", "job", "lane", "leads", "mates", "near", "pending", "rank",
+        "hear_chunk", "host_free", "job", "lane", "leads", "life", "mates", "nay", "near", "pending", "rank",
         "reported", "rings", "sent", "source", "stall", "step", "stuck", "tapped", "unsent", "weight",
     )  # fmt: skip
 
-    def __init__(self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address) -> None:
-        self.job, self.rank, self.device, self.address = job, rank, device, address
+    def __init__(
+        self, job: Emulation, rank: Rank, device: FingerprintDevice, address: Address, life: Life
+    ) -> None:
+        self.job, self.rank, self.device, self.address, self.life = job, rank, device, address, life
         self.alive, self.stuck, self.stall = True, False, False
         self.leads = address[1] == 0
         self.mates: dict[Position, Process] = {}
-        self.near: dict[Position, tuple[float, Handler]] = {}  # way to a mate: seconds, who hears
+        self.near: dict[Position, tuple[float, Handler | None]] = {}  # way to a mate: seconds, who hears
         self.unsent: dict[Address, deque[m.Message]] = {}  # to mates, over links that fail
         self.lane = job.lanes[address[1]]
         self.deaf = False  # dead, stuck or paused
@@ -65,6 +68,7 @@ class Process:
         self.reported: dict[Replica, float] = {}  # link failures that are on their way to the protocol
         self.source = ""  # where the staged state comes from
         self.host_free = 0.0
+        self.nay = 0.0  # when the last no that was said arrives
         self.sent, self.weight = 0, 1
         self.handler = self.handle
         self.chunk_handler = self.on_chunk
@@ -138,7 +142,7 @@ class Process:
             self.computing = -1
             self.device.computed()
             if self.leads:
-                self.job.reducing(self.address[0], event.round, now)
+                self.job.the_hub.reducing(self, event.round, now)
         self.handle(event, now)
 
     def on_changed(self, event: e.Applied, now: float) -> None:
@@ -148,8 +152,11 @@ class Process:
             return
         entry, self.pending = self.pending, None
         assert entry is not None, "a device finished what it was not told to do"
-        entry[1] = now
-        self.job.log(entry)
+        if entry:  # empty: the log has it already
+            entry[1] = now
+            self.job.log(entry)
+        if event.round >= 0:
+            self.job.changed(self, now)
         self.handle(event, now)
 
     # -- pause and resume ------------------------------------------------------------------------
@@ -209,7 +216,7 @@ class Process:
     def _deliver_chunk(self, buffers: RingBuffers, chunk: m.Chunk, arrival: float, now: float) -> None:
         """The neighbour is gone, the link fails, or the end of a transfer must be told."""
         if buffers.right is None:
-            self._refused(buffers.target[0], now, now)
+            self._refused(buffers.target, now, now)
             return
         if arrival == math.inf:
             self._link_failed(buffers.target, chunk.round, now)
@@ -236,9 +243,39 @@ class Process:
         found = self.near.get(to[1])
         if found is None:
             latency, _ = self.job.network.link(self.address, to)
-            found = self.near[to[1]] = latency, self.mates[to[1]].handler
+            mate = self.mates.get(to[1])
+            found = self.near[to[1]] = latency, None if mate is None else mate.handler
         self.sent += 1
-        self._scheduler(message)(now + found[0], found[1], e.Received(self.address, message))
+        self.tell_mate(to, found[1], message, now + found[0])
+
+    def tell_mate(self, to: Address, hearer: Handler | None, message: m.Message, arrival: float) -> None:
+        """``message`` reaches a rank of the own replica; ``hearer`` is None where that is run elsewhere."""
+        job, kernel, kind = self.job, self.job.kernel, type(message)
+        left, ordered = kernel.left_lane, False
+        if kind is m.Vote:
+            ordered = self._told_no(message, arrival)
+        elif kind is m.Sealed or kind is m.Fetched:
+            ordered = True  # what is passed on of several answers depends on which is heard first
+        if hearer is None:
+            assert job.crossing is not None, f"position {to[1]} is run nowhere"
+            job.crossing.tell(self, to, message, arrival, ordered)
+        elif ordered:
+            kernel.in_order(arrival, self.address, hearer, e.Received(self.address, message))
+        else:
+            kernel.at(arrival, hearer, e.Received(self.address, message))
+        if kind is m.Vote and not ordered:
+            kernel.left_lane = left  # of a yes nothing comes soon, so a lane runs on past it
+            if job.votes is not None:
+                job.votes.append(self)
+        elif kind is m.Seal:
+            job.lanes[to[1]].voting = True  # what it answers may end the round without any vote
+
+    def _told_no(self, vote: m.Vote, arrival: float) -> bool:
+        """Of several no's only the first to be heard is passed on; so those of one instant are heard in the
+        order of speakers, as is what follows them. Returns whether this is one of them."""
+        if not vote.yes:
+            self.nay = arrival
+        return self.nay == arrival
 
     def _tell_mate(self, to: Address, message: m.Message, now: float) -> None:
         """Ranks of a replica talk over connections that send again what was lost, in order, until a
@@ -286,28 +323,19 @@ class Process:
         target = job.processes.get(to)
         if target is not None and target.alive and target.member.incarnation:
             bound = target.handler if handler is Process.handle else handler.__get__(target)
-            self._scheduler(message)(arrival + extra, bound, e.Received(self.address, message))
+            at = self.lane.at if type(message) in RING else job.kernel.at
+            at(arrival + extra, bound, e.Received(self.address, message))
         else:
-            self._refused(to[0], arrival + (arrival - now), now)
+            self._refused(to, arrival + (arrival - now), now)
 
-    def _scheduler(self, message: m.Message) -> Callable[[float, Handler, object], None]:
-        """Who calls the hearer: messages of a ring stay in their lane, and of a yes nothing comes soon."""
-        kind, job = type(message), self.job
-        if kind in RING:
-            return self.lane.at
-        if kind is m.Vote and message.yes:  # type: ignore[attr-defined]
-            if job.votes is not None:
-                job.votes.append(self)
-            return job.kernel.beside
-        return job.kernel.at
-
-    def _refused(self, peer: Replica, back: float, now: float) -> None:
+    def _refused(self, to: Address, back: float, now: float) -> None:
         """Nobody is there, or not yet: the connection to the peer's last life is refused at once."""
+        peer = to[0]
         if self.reported.get(peer, 0.0) > now:
             return  # under way already
         self.reported[peer] = back
-        life = self.job.life_of(peer)
-        self.job.kernel.at(back, self.handler, e.PeerLost(peer, life, "connection refused"))
+        lost = e.PeerLost(peer, self.job.hosts.known(to), "connection refused")
+        self.job.kernel.at(back, self.handler, lost)
 
     def _link_failed(self, to: Address, round: Round, now: float) -> None:
         """Tell the protocol, once, when the connection to ``to`` gives up."""
@@ -371,7 +399,7 @@ class Process:
             return
         self._note_computed(plan, task, launched.reused, now)
         if self.leads:
-            self.job.computing(self.address[0], plan.round, launched.ready[0], now)
+            self.job.the_hub.computing(self, plan.round, launched.ready[0], now)
         last = len(launched.ready) - 1
         for bucket, ready in enumerate(launched.ready):
             handler = self.on_last_bucket if bucket == last else self.handler
@@ -424,14 +452,14 @@ class Process:
 
     def measure(self, effect: f.Measure, now: float) -> None:
         if self.leads:
-            self.job.reduced(self.address[0], effect.round, now)
+            self.job.the_hub.reduced(self, effect.round, now)
         self.lane.votes(now)
         self.lane.at(now, self.handler, e.Measured(effect.round, self.device.measure(effect.round)))
 
     def apply(self, effect: f.Apply, now: float) -> None:
         """The optimizer step; logged, as the device did it, when the device has it done."""
         if self.leads:
-            self.job.applying(self.address[0], effect.plan.round, now)
+            self.job.the_hub.applying(self, effect.plan.round, now)
         plan, device, member = effect.plan, self.device, self.member
         contributing = member in plan.contributors
         base = [device.lineage, device.digest()]
@@ -497,10 +525,16 @@ class Process:
         self.job.kernel.at(done, self.on_changed, e.Applied(-1))
 
     def warm_up(self, effect: f.WarmUp, now: float) -> None:
-        self.job.kernel.at(now + self.job.warm_up_s(self.address[0]), self.handler, e.Warm())
+        device, member = self.device, self.member
+        state = [device.step, device.lineage, device.digest()]
+        self.job.log(["initial", now, member.replica, member.incarnation, self.address[1], *state])
+        self.job.kernel.at(now + self.job.hosts.warm_up[self.address[0]], self.handler, e.Warm())
 
     def save_shard(self, effect: f.SaveShard, now: float) -> None:
-        self.job.save(effect.name, self.address[1], self.device)
+        device, member = self.device, self.member
+        self.job.save(effect.name, self.address[1], device)
+        shard = [effect.name, device.step, device.lineage, device.digest()]
+        self.job.log(["shard", now, member.replica, member.incarnation, self.address[1], *shard])
         self.job.kernel.at(now + self.job.storage_s, self.handler, e.Saved(effect.name, True))
 
     # -- time, store, end ------------------------------------------------------------------------
@@ -515,16 +549,16 @@ class Process:
             self.handle(e.StoreAnswer(call, answer), at)
 
         assert isinstance(effect.request, s.Request)
-        self.job.store.submit(self.address[0], effect.request, reply)
+        self.job.the_hub.submit(self.address[0], effect.request, reply)
 
     def watched(self, change: s.Change, now: float) -> None:
         self.handle(e.Watched(change), now)
 
     def exit(self, effect: f.Exit, now: float) -> None:
-        self.job.launcher.left(self, effect.reason, effect.restart, now)
+        self.job.hosts.left(self, effect.reason, effect.restart, now)
 
     def note(self, effect: f.Note, now: float) -> None:
-        self.job.noted(self, effect, now)
+        self.job.the_hub.noted(self, effect, now)
 
     def _die(self, reason: str, now: float) -> None:
         """The device or the host failed: the protocol hears of it, and the process ends."""
@@ -532,7 +566,7 @@ class Process:
         self.handle(e.LocalError(ErrorReport(ErrorClass.LOCAL_FATAL, reason)), now)
 
 
-RING = frozenset({m.Join, m.Chunk, m.Ack, m.Probe, m.Waiting})  # messages of a lane
+RING = frozenset({m.Join, m.Chunk, m.Ack})  # messages of a lane; others of a ring may lead to a no
 FETCH = frozenset({m.RangeRequest, m.NotHere})  # over the network of the hosts, with the ranges
 SENT_AGAIN_S = 0.2  # as operating systems do
 STALL_AFTER_S = 2.5e-3  # a rank that joins and stalls forwards chunks for so long

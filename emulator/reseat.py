@@ -41,7 +41,7 @@ def quiet(job: Emulation, round: Round, now: float) -> bool:
 def _applies(process: Process, round: Round, now: float) -> bool:
     well = process.alive and not process.deaf and not process.stall
     idle = not process.unsent and not process.rings and not process.lane.pending
-    if not (well and idle and process.pending and resting(process.rank.member)):
+    if not (well and idle and process.pending is not None and resting(process.rank.member)):
         return False
     change = process.rank.member._change
     return change is not None and change.round == round and _bare(process.device, now)
@@ -112,10 +112,11 @@ def _double(job: Emulation, model: Process, position: Position) -> Process:
     """A process at ``position`` that is as far as ``model``: it applies, and will say so when it is done."""
     address = (model.address[0], position)
     device = model.device.twin(position, state_of(position, model.device.state))
-    process = Process(job, twin(model.rank, position), device, address)
+    process = Process(job, twin(model.rank, position), device, address, model.life)
     process.mates = model.mates
     process.host_free, process.source = model.host_free, model.source
     process.reported = dict(model.reported)
     round = next(iter(process.rank.member.shares))
-    job.kernel.at(device.compute.free, process.handler, e.Applied(round))  # the log has it already
+    process.pending = []  # the log has it already
+    job.kernel.at(device.compute.free, process.on_changed, e.Applied(round))
     return process

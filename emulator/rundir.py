@@ -2,7 +2,7 @@
 
 settings.json        what was asked for; with it a folder is known as a run's
 schedule.json        every fault that happened: a schedule that can be run again
-events.log           the event log
+events.log           the event log; events.1.log ...: of other workers, read together with it
 summary.json         what came of it
 trace.perfetto.json  for ui.perfetto.dev
 error.txt            only if the emulation itself failed: the traceback
@@ -30,6 +30,7 @@ from .settings_file import SCHEMA_KEY, make_settings, to_json
 
 SETTINGS, SCHEDULE, EVENTS = "settings.json", "schedule.json", "events.log"
 SUMMARY, TRACE, ERROR = "summary.json", "trace.perfetto.json", "error.txt"
+OF_WORKERS = ("events.*.log", "events.*.error")
 FILES = (SETTINGS, SCHEDULE, EVENTS, SUMMARY, TRACE, ERROR)
 RUNS = Path("runs")  # where a run goes that names no folder
 MOST_BYTES = 64 << 20  # of a summary
@@ -61,8 +62,7 @@ class RunDir:
             ) from None
 
     def _begin(self, settings: RunSettings) -> RunDir:
-        for name in FILES:
-            (self.path / name).unlink(missing_ok=True)
+        self._clear()
         write_atomic(self.path / SETTINGS, to_json(settings))
         return self
 
@@ -112,10 +112,16 @@ class RunDir:
 
     def discard(self) -> None:
         """Nothing was run: take away what ``create`` made, and the folder if nothing else is in it."""
-        for name in FILES:
-            (self.path / name).unlink(missing_ok=True)
+        self._clear()
         with contextlib.suppress(OSError):
             self.path.rmdir()
+
+    def _clear(self) -> None:
+        for name in FILES:
+            (self.path / name).unlink(missing_ok=True)
+        for pattern in OF_WORKERS:
+            for path in self.path.glob(pattern):
+                path.unlink()
 
     def write_error(self, traceback: str) -> Path:
         write_atomic(self.path / ERROR, traceback.encode())

@@ -50,6 +50,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_virtual_hours:  safety stop; None: far beyond what ``steps`` need
     hbm_gib:            memory of a mock GPU
     fold:               run positions that behave alike once, and count them (fingerprint only)
+    workers:            processes that run the job together; any number gives the same trace
+    port:               on which workers of one machine meet; 0: one that is free
+    worker_timeout:     seconds that workers wait for each other at most
     overrides:          any other key of JobConfig, nested as there; they win over the fields above
     """
 
@@ -80,6 +83,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     fan_out: int = 32
     hbm_gib: float = 80.0
     fold: bool = False
+    workers: int = 1
+    port: int = 0
+    worker_timeout: float = 300.0
     overrides: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -192,6 +198,7 @@ def _complaints(s: RunSettings) -> Iterator[str]:
             yield f"{name} is {value:g}: it must be a number above 0"
     if s.fold and s.fidelity != "fingerprint":
         yield f"fold is for fidelity fingerprint: with {s.fidelity} every rank has numbers of its own"
+    yield from _complaints_of_workers(s)
     if not 0 <= s.jitter < 1:
         yield f"jitter is {s.jitter:g}: it is a share, 0 or more and below 1"
     if s.locales:
@@ -202,6 +209,20 @@ def _complaints(s: RunSettings) -> Iterator[str]:
         if not Path(path).is_file():
             what = "is a directory" if Path(path).is_dir() else "is missing"
             yield f"corpus file {path} {what}: name a text file"
+
+
+def _complaints_of_workers(s: RunSettings) -> Iterator[str]:
+    if not 1 <= s.workers <= s.ranks_per_replica:
+        yield (
+            f"workers is {s.workers}: it must be 1 to ranks_per_replica, {s.ranks_per_replica}, "
+            "for each runs some positions of every replica"
+        )
+    if s.workers > 1 and s.fold:
+        yield f"fold runs in one process: what is left to run is little; lower workers from {s.workers} to 1"
+    if not 0 <= s.port < 65536:
+        yield f"port is {s.port}: it must be 0 (any that is free) to 65535"
+    if not 0 < s.worker_timeout < math.inf:
+        yield f"worker_timeout is {s.worker_timeout:g}: it must be a number of seconds above 0"
 
 
 def _check_mtbf(settings: RunSettings) -> None:

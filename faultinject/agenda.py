@@ -53,10 +53,9 @@ class Agenda:
             self._by_phase[phase] = [fault for fault in waiting if not _is_due(fault, replica, step)]
         return taken
 
-    @property
-    def waits(self) -> bool:
-        """Whether a fault waits for a phase."""
-        return any(self._by_phase.values())
+    def waits_for(self, phase: Phase) -> bool:
+        """Whether a fault waits for ``phase``."""
+        return bool(self._by_phase.get(phase))
 
     def pending(self) -> tuple[AnyFault, ...]:
         """What has not fallen due: by time first, then by phase. At the end of a run: what never happened."""

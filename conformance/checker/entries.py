@@ -216,16 +216,32 @@ class Initial(_Entry, frozen=True, array_like=True, tag="initial", forbid_unknow
     state_digest: int
 
 
+class Shard(_Entry, frozen=True, array_like=True, tag="shard", forbid_unknown_fields=True):
+    """A rank writes its shard of checkpoint ``name``."""
+
+    replica: int
+    incarnation: int
+    position: int
+    name: str
+    step: int
+    lineage: str
+    state_digest: int
+
+
 class Checkpoint(_Entry, frozen=True, array_like=True, tag="checkpoint", forbid_unknown_fields=True):
     name: str
     step: int
     lineage: str
-    state_digests: list[int]
 
 
 class Resources(_Entry, frozen=True, array_like=True, tag="resources", forbid_unknown_fields=True):
+    """What a rank uses with the state of ``step``, times ``weight``: for how many ranks it stands."""
+
     replica: int
     incarnation: int
+    position: int
+    step: int
+    weight: int
     counters: dict[str, int]
 
 
@@ -249,7 +265,7 @@ class LastFault(_Entry, frozen=True, array_like=True, tag="last_fault", forbid_u
 
 AnyEntry = (
     Meta | Start | Crash | Exit | Fault | Heal | Head | Register | Fenced | Computed | Reused | Applied
-    | Dropped | Installed | Initial | Checkpoint | Resources | Refold | End | LastFault
+    | Dropped | Installed | Initial | Shard | Checkpoint | Resources | Refold | End | LastFault
 )  # fmt: skip
 
 TYPES: dict[str, type[_Entry]] = {str(t.__struct_config__.tag): t for t in AnyEntry.__args__}

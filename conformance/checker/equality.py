@@ -20,6 +20,28 @@ from .world import World
 PINNED = 8  # recorded checkpoints whose digests are kept
 
 
+class _Shards:
+    """Which shards of the newest checkpoints were written, and by whom: the last to write is who counts."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, tuple[tuple[int, int], set[int], int]] = {}
+
+    def add(self, e: Entry, width: int) -> None:
+        """A shard of ``width`` was written."""
+        writer, name = (e[2], e[3]), e[5]
+        known = self._written.get(name)
+        if known is None or known[0] != writer:
+            known = self._written[name] = (writer, set(), width)
+        known[1].add(e[4])
+        if len(self._written) > PINNED:
+            del self._written[next(iter(self._written))]
+
+    def missing(self, name: str) -> int | str:
+        """How many shards of checkpoint ``name`` were not written."""
+        known = self._written.get(name)
+        return "all" if known is None else known[2] - len(known[1])
+
+
 class Equality(Invariant):
     name = "equality"
 
@@ -32,6 +54,7 @@ class Equality(Invariant):
         if world.config.fidelity == "fingerprint":
             root = [fingerprint.initial(world.config.seed, p) for p in range(self._width)]
         self._pinned: dict[str, list[int | None]] = {world.config.lineage_root: root}
+        self._shards = _Shards()
 
     def on_computed(self, e: Entry, life: Life, book: Book | None) -> None:
         table = self._tables.get(e[6])
@@ -64,14 +87,17 @@ class Equality(Invariant):
             for position, digest in fresh:
                 self._same(e, position, lineage, digest)
 
+    def on_shard(self, e: Entry, life: Life) -> None:
+        self._same(e, e[4], e[7], e[8])
+        self._shards.add(e, len(self.world.positions))
+
     def on_checkpoint(self, e: Entry) -> None:
-        positions = self.world.positions
-        if len(e[5]) != len(positions):
-            self.fail(f"checkpoint {e[2]} has {len(e[5])} shards, not {len(positions)}", e)
+        missing = self._shards.missing(e[2])
+        if missing:
+            self.fail(f"checkpoint {e[2]} lacks {missing} shards", e)
             return
-        for position, digest in zip(positions, e[5], strict=True):
-            self._same(e, position, e[4], digest)
-        self._pinned[e[4]] = self._tables.pop(e[4], []) or self._pinned[e[4]]
+        if e[4] in self._tables:
+            self._pinned[e[4]] = self._tables.pop(e[4])
         while len(self._pinned) > PINNED + 1:
             root = self.world.config.lineage_root
             del self._pinned[next(name for name in self._pinned if name != root)]

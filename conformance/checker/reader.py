@@ -6,8 +6,10 @@ zlib-compressed msgpack array of up to 65,536 entries. At any time one block is 
 
 from __future__ import annotations
 
+import heapq
 import zlib
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,8 +25,15 @@ class CorruptLog(ValueError):
     """A log that no writer made. The message names the file, the block and its offset in bytes."""
 
 
+def parts_of(path: Path) -> list[Path]:
+    """The logs of a run that several processes wrote: ``events.log``, and ``events.1.log`` and so on
+    beside it."""
+    others = [p for p in path.parent.glob(f"{path.stem}.*{path.suffix}") if p.suffixes[0][1:].isdigit()]
+    return [path, *sorted(others, key=lambda p: int(p.suffixes[0][1:]))]
+
+
 class LogReader:
-    """Iterates over the entries of a log file, in order.
+    """Iterates over the entries of a log, in order: of one file, or by time of all that one run wrote.
 
     truncated: after iteration, one line if the last block was cut off (the run was killed), else "".
     Raises CorruptLog, while iterating, for anything else that is not a log.
@@ -35,32 +44,43 @@ class LogReader:
         self.truncated = ""
 
     def __iter__(self) -> Iterator[Entry]:
-        decoder = msgspec.msgpack.Decoder(list[Entry])
         self.truncated = ""
-        with self.path.open("rb") as file:
-            for number, offset, payload in self._payloads(file):
-                yield from self._entries(decoder, number, offset, payload)
+        parts = parts_of(self.path)
+        if len(parts) == 1:
+            return self._read(self.path)
+        return heapq.merge(*map(self._read, parts), key=itemgetter(1))
 
-    def _payloads(self, file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
+    def _read(self, path: Path) -> Iterator[Entry]:
+        decoder = msgspec.msgpack.Decoder(list[Entry])
+        with path.open("rb") as file:
+            for number, offset, payload in self._payloads(path, file):
+                yield from self._entries(path, decoder, number, offset, payload)
+
+    def _payloads(self, path: Path, file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
         number = offset = 0
         while header := file.read(4):
             number += 1
             length = int.from_bytes(header, "little")
             if len(header) == 4 and not 0 < length <= MAX_COMPRESSED:
-                raise CorruptLog(f"{self.path}: block {number} at byte {offset} claims {length} bytes")
+                raise CorruptLog(f"{path}: block {number} at byte {offset} claims {length} bytes")
             payload = file.read(length) if len(header) == 4 else b""
             if len(header) < 4 or len(payload) < length:
                 self.truncated = (
-                    f"{self.path}: block {number} at byte {offset} is cut off; entries before it were read"
+                    f"{path}: block {number} at byte {offset} is cut off; entries before it were read"
                 )
                 return
             yield number, offset, payload
             offset += 4 + length
 
     def _entries(
-        self, decoder: msgspec.msgpack.Decoder[list[Entry]], number: int, offset: int, payload: bytes
+        self,
+        path: Path,
+        decoder: msgspec.msgpack.Decoder[list[Entry]],
+        number: int,
+        offset: int,
+        payload: bytes,
     ) -> list[Entry]:
-        where = f"{self.path}: block {number} at byte {offset}"
+        where = f"{path}: block {number} at byte {offset}"
         inflater = zlib.decompressobj()
         try:
             raw = inflater.decompress(payload, MAX_BLOCK)

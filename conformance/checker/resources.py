@@ -19,6 +19,23 @@ SAMPLES = 2  # samples of a replica that make an epoch worth judging
 GROWTH = 4  # epochs in a row in which a counter has grown
 
 
+class _Sum:
+    """What the ranks of a replica use together, as far as they have said."""
+
+    __slots__ = ("counters", "step", "weight")
+
+    def __init__(self, step: int) -> None:
+        self.step, self.weight = step, 0
+        self.counters: dict[str, int] = {}
+
+    def add(self, e: Entry) -> int:
+        """One rank more, or as many as it stands for. Returns how many these are together."""
+        for name, value in e[7].items():
+            self.counters[name] = self.counters.get(name, 0) + value
+        self.weight += e[6]
+        return self.weight
+
+
 class Resources(Invariant):
     name = "resources"
 
@@ -31,6 +48,7 @@ class Resources(Invariant):
         self._samples: dict[Member, int] = {}
         self._trail: dict[Member, dict[str, list[int]]] = {}
         self._last: Entry | None = None
+        self._sums: dict[Member, _Sum] = {}
         self.epochs = 0  # epochs long enough to judge
 
     @property
@@ -49,13 +67,21 @@ class Resources(Invariant):
             self._full = 0
 
     def on_resources(self, e: Entry) -> None:
-        if self._full < SETTLED:
-            return
+        """What all ranks of a replica use with the state of one step is one sample."""
+        who, step = (e[2], e[3]), e[5]
+        total = self._sums.get(who)
+        if total is None or total.step != step:
+            total = self._sums[who] = _Sum(step)
+        if total.add(e) == self.world.config.ranks_per_replica:
+            del self._sums[who]
+            if self._full >= SETTLED:
+                self._sample(e, who, total.counters)
+
+    def _sample(self, e: Entry, who: Member, counters: dict[str, int]) -> None:
         self._last = e
-        who = (e[2], e[3])
         self._samples[who] = self._samples.get(who, 0) + 1
         least = self._least.setdefault(who, {})
-        for name, value in e[4].items():
+        for name, value in counters.items():
             least[name] = min(value, least.get(name, value))
             self._most[name] = max(value, self._most.get(name, value))
 
@@ -81,6 +107,8 @@ class Resources(Invariant):
             self._follow(who)
         self._full = 0
         self._least, self._most, self._samples = {}, {}, {}
+        for who in [who for who in self._sums if who not in self.world.lives]:
+            del self._sums[who]
 
     def _judge(self, who: Member) -> None:
         assert self._baseline is not None and self._last is not None

@@ -115,6 +115,9 @@ class SingleLineage(Invariant):
     def on_initial(self, e: Entry, life: Life) -> None:
         self._state(e, life.key, e[5], e[6])
 
+    def on_shard(self, e: Entry, life: Life) -> None:
+        self._state(e, life.key, e[6], e[7])
+
     def on_refold(self, e: Entry) -> None:
         for replica, incarnation, step, lineage, _ in e[4]:
             self._state(e, (replica, incarnation), step, lineage)

@@ -28,9 +28,11 @@ BLOCK_ENTRIES = 65_536
 BLOCKS_WAITING = 4  # full blocks that may wait for the disk: a whole wave of ranks logs at one instant
 JOB = -1  # where entries are summed that belong to no replica
 REPLICA_KINDS = frozenset(
-    "start crash exit register fenced computed reused applied dropped installed initial resources".split()
+    "start crash exit register fenced computed reused applied dropped installed initial shard"
+    " resources".split()
 )  # kinds whose third field is the replica
 
+Sums = dict[int, tuple[int, int]]  # replica -> (entries, sum of their hashes)
 Entry = Sequence[object]  # [kind, seconds, ...fields]
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -57,7 +59,7 @@ class EventLog:
         self._keep = keep > 0
         self._block: list[bytes] = []
         self._hashes: dict[int, list[bytes]] = {}
-        self._sums: dict[int, tuple[int, int]] = {}  # replica -> (entries, sum of their hashes)
+        self._sums: Sums = {}
         self._file: BinaryIO | None = _open(path) if path else None
         self._writer = ThreadPoolExecutor(1, "event-log") if path else None
         self._writing: deque[Future[int]] = deque()
@@ -134,7 +136,7 @@ class EventLog:
         except OSError as error:  # a disk that filled up at the last flush
             raise self._failed(error) from error
 
-    def sums(self) -> dict[int, tuple[int, int]]:
+    def sums(self) -> Sums:
         """(entries, sum of their hashes modulo 2**64) of each replica, and of JOB."""
         self._fold_hashes()
         return dict(sorted(self._sums.items()))
@@ -145,14 +147,19 @@ class EventLog:
         return combine([self.sums()])
 
 
-def combine(parts: Sequence[dict[int, tuple[int, int]]]) -> str:
-    """The trace hash of a run whose entries were logged in several ``parts``."""
-    total: dict[int, tuple[int, int]] = {}
+def added(parts: Sequence[Sums]) -> Sums:
+    """``EventLog.sums`` of a run whose entries were logged in several ``parts``."""
+    total: Sums = {}
     for part in parts:
         for replica, (count, value) in part.items():
             before = total.get(replica, (0, 0))
             total[replica] = (before[0] + count, (before[1] + value) & _MASK)
-    content = _encode(sorted((replica, *pair) for replica, pair in total.items()))
+    return dict(sorted(total.items()))
+
+
+def combine(parts: Sequence[Sums]) -> str:
+    """The trace hash of a run whose entries were logged in several ``parts``."""
+    content = _encode([(replica, *pair) for replica, pair in added(parts).items()])
     return _blake2b(content, digest_size=16).hexdigest()
 
 

@@ -217,7 +217,16 @@ class Job:
 
     def resources(self, *members: Member) -> None:
         for member in members:
-            self.put("resources", *member, {"buffers": 4, "timers": 2 + int(self.t) % 2, "held": 0})
+            step = self.held[member][0]
+            for p in range(self.width):
+                counters = {"buffers": 4, "timers": 2 + int(self.t) % 2, "held": 0}
+                self.put("resources", *member, p, step, 1, counters)
+
+    def save(self, member: Member, name: str) -> None:
+        step, lineage, states = self.held[member]
+        for p in range(self.width):
+            self.put("shard", *member, p, name, step, lineage, states[p])
+        self.put("checkpoint", name, step, lineage)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -247,8 +256,7 @@ def good_log(**changed: object) -> list[Entry]:
     job.head(a, [a, b, c])
     for _ in range(8):
         job.step()
-    step, lineage, states = job.held[a]
-    job.put("checkpoint", "first", step, lineage, states)
+    job.save(a, "first")
     _crash_and_catch_up(job)
     for _ in range(7):
         job.step()

@@ -178,7 +178,7 @@ def _from_checkpoint():
     for _ in range(5):
         job.step()
     saved = job.held[lives[0]]
-    job.put("checkpoint", "five", *saved)
+    job.save(lives[0], "five")
     job.step()
     job.step()
     for member in lives:
@@ -231,19 +231,19 @@ def test_a_start_from_a_checkpoint_that_was_never_recorded():
 def test_a_counter_that_does_not_come_back(log):
     t = pick(log, "crash", of(1, 1))[1]
     for i in where(log, "resources", lambda e: e[1] > t and e[2] == 0):
-        log[i][4]["held"] = 1
+        log[i][7]["held"] = 1
     assert broken(log) == {"resources"}
 
 
 def test_a_counter_that_was_never_there_before(log):
     t = pick(log, "crash", of(1, 1))[1]
     for i in where(log, "resources", lambda e: e[1] > t):
-        log[i][4]["leaked"] = 1
+        log[i][7]["leaked"] = 1
     assert broken(log) == {"resources"}
 
 
 def test_a_counter_that_is_high_for_a_moment_only(log):
-    log[where(log, "resources")[-1]][4]["held"] = 3
+    log[where(log, "resources")[-1]][7]["held"] = 3
     assert broken(log) == set()
 
 
@@ -253,7 +253,13 @@ def test_a_slow_leak_below_what_was_once_in_use():
     job.start(a, b, c)
     job.head(a, [a, b, c])
     held = {"held": 50}
-    job.resources = lambda *members: [job.put("resources", *m, held) for m in members]
+
+    def resources(*members):
+        for m in members:
+            for p in range(job.width):
+                job.put("resources", *m, p, job.held[m][0], 1, held if p == 0 else {})
+
+    job.resources = resources
     for leaked in range(7):
         for n in range(8):
             held["held"] = leaked if leaked or n > 5 else 50

@@ -20,7 +20,8 @@ FIELDS = {
     "applied": (5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
     "installed": (5, 6, 7),
     "initial": (5, 6, 7),
-    "checkpoint": (3, 4, 5),
+    "shard": (6, 7, 8),
+    "checkpoint": (3, 4),
 }
 PLAN = ("base_step", "base_lineage", "base_ledger", "contributors", "ranges", "divisor", "lr_factor")
 ROLLBACK = ("to_step", "to_lineage", "lost_steps", "from_step", "live")

@@ -152,12 +152,12 @@ def test_all_replicas_start_from_wrong_bits(log):
 
 
 def test_a_checkpoint_has_other_bits(log):
-    pick(log, "checkpoint")[5][1] ^= 1
+    pick(log, "shard", of(0, 1, 1))[8] ^= 1
     assert broken(log) == {"equality"}
 
 
 def test_a_checkpoint_lacks_a_shard(log):
-    del pick(log, "checkpoint")[5][1]
+    log.remove(pick(log, "shard", of(0, 1, 1)))
     assert broken(log) == {"equality"}
 
 

@@ -81,7 +81,7 @@ def test_a_replica_that_stops_past_its_lease_comes_back_as_the_same_life(cluster
         os.kill(cluster.launcher.pid(1, position), signal.SIGCONT)
     cluster.heal("pause", 1)
     cluster.everyone(3)
-    assert [cluster.launcher.life(r) for r in range(3)] == [0, 0, 0]
+    assert [cluster.launcher.life(r) for r in range(3)] == [0, 0, 0], cluster.story()
     _well(cluster)
 
 
@@ -89,5 +89,5 @@ def test_the_store_is_killed_and_comes_back(cluster):
     cluster.everyone(3)
     cluster.restart_store(1.0)
     cluster.everyone(5)
-    assert [cluster.launcher.life(r) for r in range(3)] == [0, 0, 0]
+    assert [cluster.launcher.life(r) for r in range(3)] == [0, 0, 0], cluster.story()
     _well(cluster)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
@@ -25,6 +26,14 @@ STEPS = 25
 SAME_KINDS = ("head", "fault", "heal", "crash", "start", "register", "exit", "fenced", "end", "last_fault")
 
 
+def used(ran: Ran) -> dict[Any, Counter[str]]:
+    """What the ranks of each replica use together with the state of each step."""
+    total: dict[Any, Counter[str]] = defaultdict(Counter)
+    for _, _, replica, incarnation, _, step, weight, counters in ran.of("resources"):
+        total[replica, incarnation, step].update({"weight": weight, **counters})
+    return total
+
+
 def story(ran: Ran) -> dict[str, Any]:
     """All that must not depend on who is run."""
     job, stalls = ran.emulation, attribute(ran.entries, ran.emulation.settings.steps)
@@ -33,7 +42,7 @@ def story(ran: Ran) -> dict[str, Any]:
         "heads": ran.of("head"),
         "notes": sorted(ran.notes),
         "checkpoints": [entry[:5] for entry in ran.of("checkpoint")],
-        "resources": sorted(map(repr, ran.of("resources"))),
+        "resources": used(ran),
         "steps": job.steps_committed,
         "rounds": job.rounds,
         "seconds": job.now,

@@ -57,15 +57,28 @@ def test_a_run_until_leaves_what_is_due_then_and_can_go_on():
     assert [time for time, _ in seen] == [1.0, 1.5, 2.0, 3.0]
 
 
-def test_a_stop_cuts_no_instant():
+def test_a_run_can_be_cut_short_while_it_runs():
     kernel, seen = Kernel(), []
-    kernel.at(1.0, lambda event, now: kernel.stop(), None)
-    kernel.at(1.0, _recorder(kernel, seen), "same time")
-    kernel.at(2.0, _recorder(kernel, seen), "later")
+    kernel.at(1.0, lambda event, now: kernel.end_by(2.0), None)
+    for time in (1.0, 1.5, 2.0):
+        kernel.at(time, _recorder(kernel, seen), None)
+    kernel.run(until=3.0)
+    assert [time for time, _ in seen] == [1.0, 1.5], "strictly before, as until says"
     kernel.run()
-    assert seen == [(1.0, "same time")]
+    assert len(seen) == 3
+
+
+def test_what_comes_in_order_comes_last_and_by_key():
+    kernel, seen = Kernel(), []
+    record = _recorder(kernel, seen)
+    for key in (3, 1, 2, 1):
+        kernel.in_order(1.0, key, record, f"{key}, number {len(kernel._ordered)}")
+    kernel.in_order(1.0, 1, record, "1, the last")
+    kernel.at(1.0, record, "first")
+    assert kernel.pending == 6
     kernel.run()
-    assert len(seen) == 2
+    assert [event[0] for _, event in seen] == ["f", "1", "1", "1", "2", "3"]
+    assert seen[3][1] == "1, the last" and kernel.pending == 0
 
 
 @pytest.mark.parametrize("time", [0.5, -1.0, math.nan])

@@ -70,11 +70,11 @@ def _carry_out(settings: RunSettings, faults: Faults, path: Path, careful: bool,
 
 
 def _listen(emulation: Emulation) -> list[tuple[float, int, str, int, str]]:
-    notes, noted = [], emulation.noted
+    notes, noted = [], emulation.hub.noted
 
     def listen(process, note, now):
         notes.append((now, process.address[0], note.what, note.round, note.detail))
         noted(process, note, now)
 
-    emulation.noted = listen  # type: ignore[method-assign]
+    emulation.hub.noted = listen  # type: ignore[method-assign]
     return notes
