@@ -1,4 +1,4 @@
-"""Drives the protocol in real processes: one per rank, over real connections (design 5.1)."""
+"""Drives the protocol in real processes: one per rank, over real connections (docs/driver.md)."""
 
 from __future__ import annotations
 

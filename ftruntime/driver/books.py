@@ -79,11 +79,13 @@ class Books:
         self._write("installed", step, lineage, self._host.digest, self.source)
 
     def _resources(self) -> None:
-        """Of the leader's own rank."""
-        if self._position == 0 and self._log is not None:
-            counters = {**self._host.resources(), "shares": len(self._rank.member.shares)}
-            replica, life, _ = self._who()
-            self._log(["resources", self._log.now(), replica, life, counters])
+        counters = {**self._host.resources(), "shares": len(self._rank.member.shares)}
+        self._write("resources", self._host.step, 1, counters)
+
+    def shard(self, name: str, step: Step, lineage: Lineage) -> Callable[[], None]:
+        """What to write once the shard of checkpoint ``name`` is durable: of the state that is held now."""
+        digest = self._host.digest
+        return lambda: self._write("shard", name, step, lineage, digest)
 
     def _lists(self, buffers: Sequence[Bytes]) -> list[list[float]]:
         return self._host.in_lists(buffers) if self._audit else []

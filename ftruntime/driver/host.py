@@ -1,4 +1,4 @@
-"""One rank's device and host, for the driver: gradients, rounds, frozen and staged states (design 5.4).
+"""One rank's device and host, for the driver: gradients, rounds, frozen and staged states (docs/driver.md).
 
 All of it is called on the control thread. What takes long goes to the training thread (whatever changes the
 state) or to a copying thread (snapshots, checksums, norms), and reports back through the loop.

@@ -1,4 +1,4 @@
-"""One rank as a real process: the protocol on a control thread, and what it asks for done (design 5.1).
+"""One rank as a real process: the protocol on a control thread, and what it asks for done (docs/driver.md).
 
 The control thread runs a loop: messages, answers of the store, timers and reports of the device become
 events of the protocol, and its effects are carried out in order. It never waits for the device, and the
@@ -407,7 +407,11 @@ class Driver:
     def save_shard(self, effect: f.SaveShard) -> None:
         """Write beside the training; what cannot be written is said to be so."""
 
+        entry = self.books.shard(effect.name, effect.step, effect.lineage)
+
         def written(error: OSError | None) -> None:
+            if error is None:
+                entry()
             reason = "" if error is None else str(error)
             self.handle(e.Saved(effect.name, error is None, reason))
 

@@ -1,4 +1,4 @@
-"""The data plane of FTAR on the host: chunks are bytes of real gradients (design 3.4, 5.4).
+"""The data plane of FTAR on the host: chunks are bytes of real gradients (design 3.4, docs/driver.md).
 
 No chunk is copied that need not be. A first share is sent from the gradient itself; what arrives to be summed
 lands in a block of the pool, is summed in place and sent on from there; a finished chunk is summed, or lands,

@@ -1,4 +1,4 @@
-"""Starts the processes of replicas, and starts them anew when they die (design 5.5)."""
+"""Starts the processes of replicas, and starts them anew when they die (docs/driver.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launcher: it starts the processes of replicas, sees them die, and starts them anew (design 5.5).
+"""A launcher: it starts the processes of replicas, sees them die, and starts them anew (docs/driver.md).
 
 It is to a replica what torchrun is, and knows one thing more: a process that it saw die has no lease any
 more, so it ends the lease at once instead of letting the others wait for it.

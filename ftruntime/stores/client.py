@@ -1,4 +1,4 @@
-"""A member's side of the embedded store: one connection, made anew whenever it breaks (design 5.3).
+"""A member's side of the embedded store: one connection, made anew whenever it breaks (docs/driver.md).
 
 What was asked on a connection that broke stays unanswered, as the protocol expects of a store. What a watch
 missed is told when the store is there again: what stands, and which leases have ended meanwhile.

@@ -1,8 +1,8 @@
-"""The embedded store: the register served over TCP by one process, durable on its disk (design 5.3).
+"""The embedded store: the register served over TCP by one process, durable on its disk (docs/driver.md).
 
 Requests that arrive in one turn of the loop are carried out together and made durable by one fsync; then
 they are answered and the watchers are told. A store that cannot write stops: what it has told nobody of has
-not happened. After a restart every lease runs anew, since nobody can know who renewed meanwhile.
+not happened. After a restart, or a pause, every lease runs anew: nobody can know who renewed meanwhile.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class EmbeddedStore:
         self._timer: Timer | None = None
         who = Who("store", job)
         self._listener = Listener(loop, host, port, token, lambda: who, decode_requests, self._welcome)
+        loop.on_pause = lambda: self._durable.register.prolong(loop.now())
         self._arm()
 
     @property

@@ -1,4 +1,4 @@
-"""Fault tolerant training of a torch model: what a training script imports (design 5.6)."""
+"""Fault tolerant training of a torch model: what a training script imports (docs/driver.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A torch model and its optimizer, as the driver sees them: bytes of a state, and a step (design 5.6)."""
+"""A torch model and its optimizer, as the driver sees them: bytes of a state, and a step (docs/driver.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authenticated, framed connections over TCP, and the loop that drives them (design 5.2)."""
+"""Authenticated, framed connections over TCP, and the loop that drives them (docs/driver.md)."""
 
 from __future__ import annotations
 

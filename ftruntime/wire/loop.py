@@ -1,7 +1,10 @@
-"""The loop of one control thread: sockets, timers, and work that other threads hand over (design 5.1).
+"""The loop of one control thread: sockets, timers, and work that other threads hand over (docs/driver.md).
 
 It sleeps in the kernel until something happens, and lets go of the interpreter while it does. Nothing in it
 may block: a socket that is not ready is watched, work that takes long goes to another thread.
+
+Timers count the time for which the process has run. One that was stopped, and goes on, would else lose
+patience with everybody at once, before it has heard what they said meanwhile.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+LATE_S: Final = 0.5  # behind the next timer: the process did not run meanwhile
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
 Act = Callable[[], object]
@@ -47,6 +51,7 @@ class Loop:
             end.setblocking(False)
         self._selector.register(self._wake_in, READ, self._woken)
         self._running = True
+        self.on_pause: Act = _nothing  # the process was stopped for a while, and goes on
 
     now = staticmethod(time.monotonic)
 
@@ -108,7 +113,11 @@ class Loop:
 
     def turn(self) -> None:
         """Wait for what is next and do all of it."""
-        for key, mask in self._selector.select(self._patience()):
+        patience, begin = self._patience(), self.now()
+        ready = self._selector.select(patience)
+        if patience is not None and self.now() - begin - patience > LATE_S:
+            self._put_off(self.now() - begin)
+        for key, mask in ready:
             if self._selector.get_map().get(key.fd) is key:  # not forgotten in this very turn
                 key.data(mask)
         for _ in range(len(self._handed)):
@@ -124,9 +133,19 @@ class Loop:
             heapq.heappop(self._timers)
         return max(0.0, self._timers[0][0] - self.now()) if self._timers else None
 
+    def _put_off(self, seconds: float) -> None:
+        for _, _, timer in self._timers:
+            timer.due += seconds
+        self._timers = [(timer.due, order, timer) for _, order, timer in self._timers]  # still a heap
+        self.on_pause()
+
     def _fire(self) -> None:
         now = self.now()
         while self._timers and self._timers[0][0] <= now and self._running:
             act = heapq.heappop(self._timers)[2].act
             if act is not None:
                 act()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

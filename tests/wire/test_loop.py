@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 from ftruntime.wire import Loop
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_what_threads_hand_over_comes_in_each_threads_order():
@@ -47,3 +53,24 @@ def test_a_stopped_loop_takes_no_offence():
     loop.call(loop.stop)
     loop.run()
     loop.call(lambda: None)
+
+
+PROGRAM = """
+from ftruntime.wire import Loop
+loop = Loop()
+loop.on_pause = lambda: print("paused", loop.now() < due, flush=True)
+due = loop.now() + 2.0
+loop.after(0.5, lambda: print("runs", flush=True))
+loop.after(2.0, lambda: (print("fired", loop.now() > due + 1.0, flush=True), loop.stop()))
+loop.run()
+"""
+
+
+def test_timers_do_not_run_while_the_process_is_stopped():
+    """Stopped beyond the time of its timer, it hears of the pause first, and waits for what was left."""
+    child = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert child.stdout.readline() == "runs\n"
+    child.send_signal(signal.SIGSTOP)
+    time.sleep(3.5)
+    child.send_signal(signal.SIGCONT)
+    assert child.stdout.read() == "paused False\nfired True\n" and child.wait() == 0
