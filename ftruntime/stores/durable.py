@@ -1,4 +1,4 @@
-"""The register on disk: every change is in the write-ahead log before anyone learns of it (docs/driver.md)."""
+"""The register on disk: every change is in the write-ahead log before anyone hears (docs/driver.md)."""
 
 from __future__ import annotations
 

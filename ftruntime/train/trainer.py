@@ -1,4 +1,4 @@
-"""What a training script uses: a loop over steps that hides quorum, catch-up, vote and retry (docs/driver.md).
+"""What a training script uses: a loop that hides quorum, catch-up, vote and retry (docs/driver.md).
 
     trainer = Trainer(model, optimizer, source, samples_per_step=8)
     for step in trainer.steps(until=1000):
