@@ -17,15 +17,13 @@ import sys
 import zlib
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from faker import Faker
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from ftruntime.protocol.errors import ConfigError
-from ftruntime.train import Trainer  # (ft)
+from ftruntime.train import Trainer, replica_mesh  # (ft)
 
 LENGTH = 64  # bytes of a document that are trained
 
@@ -108,8 +106,7 @@ def shard(model):
     """FSDP2 over the ranks of this replica; a replica of one rank trains the plain model."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return
-    dist.init_process_group("gloo")
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = replica_mesh()  # (ft)
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)

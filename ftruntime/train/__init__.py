@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .replica import replica_mesh
 from .trainer import Step, Trainer
 
-__all__ = ["Step", "Trainer"]
+__all__ = ["Step", "Trainer", "replica_mesh"]
