@@ -123,12 +123,14 @@ class Kernel:
     horizon:    seconds before which nothing comes of a vote
     until:      before which everything may run now but *leaves*: lanes that no other lane tells anything
     limit:      before which lanes may run now, ``voting_limit`` those that vote, ``lane_limit`` this one
+    heavy:      an instant of more is left to the next run, so that other workers hear of what was done
+    inner_lanes: lanes of lower numbers are told votes by others
     """
 
     __slots__ = (
-        "_awake", "_due", "_elsewhere", "_first", "_generations", "_inner", "_instant", "_leaves_until",
-        "_ordered", "_times", "careful", "events", "horizon", "lane_limit", "left_lane",
-        "limit", "lookahead", "now", "runner", "tie", "until", "voting_limit",
+        "_awake", "_due", "_elsewhere", "_first", "_generations", "_instant", "_leaves_until",
+        "_ordered", "_times", "careful", "events", "heavy", "horizon", "inner_lanes", "lane_limit",
+        "left_lane", "limit", "lookahead", "now", "runner", "tie", "until", "voting_limit",
     )  # fmt: skip
 
     def __init__(self, lookahead: float = 0.0, inner_lanes: int = 0) -> None:
@@ -138,6 +140,7 @@ class Kernel:
         self.lookahead = lookahead
         self.limit = self.voting_limit = self.lane_limit = self.until = math.inf
         self.horizon = 0.0
+        self.heavy = math.inf
         self.left_lane = False  # whether something outside lanes was scheduled since a lane began to run
         self.careful: Callable[[], Container[int] | None] = frozenset
         self.tie: Callable[[], float] = lambda: math.inf
@@ -146,7 +149,7 @@ class Kernel:
         self._times: list[float] = []
         self._ordered: dict[float, list[tuple[Any, Handler, object]]] = {}
         self._awake: tuple[list[Lane], list[Lane]] = ([], [])  # leaves, inner lanes
-        self._inner = inner_lanes
+        self.inner_lanes = inner_lanes
         self._first = [math.inf, math.inf]  # no lane of either kind has anything due before
         self._leaves_until = self._elsewhere = math.inf
         self._generations = 0
@@ -158,7 +161,7 @@ class Kernel:
 
     def lane_opened(self, lane: Lane, time: float) -> None:
         """``lane`` has something due at ``time``, where it had nothing before."""
-        kind = lane.number < self._inner
+        kind = lane.number < self.inner_lanes
         if time < self._first[kind]:
             self._first[kind] = time
         if not lane.awake:
@@ -203,14 +206,15 @@ class Kernel:
         elsewhere:    no lane of another process has anything due before
         """
         self.until, self._leaves_until, self._elsewhere = until, max(until, leaves_until), elsewhere
+        before = self.events
         while True:
             time = self._times[0] if self._times else math.inf
             if min(self._first) < min(time, self._leaves_until) and self._run_lanes(time):
                 continue
-            if time < self.until:
-                self._run_instant(time)
-            else:
+            if time >= self.until or (self.events > before and len(self._due[time]) > self.heavy):
                 break
+            self._leaves_until = self.until  # lanes run ahead when all workers can
+            self._run_instant(time)
 
     def end_by(self, time: float) -> None:
         """Let the present ``run`` go no further than ``time``."""
@@ -315,14 +319,24 @@ class Kernel:
         return self._times[0] if self._times else math.inf
 
     @property
-    def next_in_lanes(self) -> float:
-        """No lane has anything due before."""
-        return min(self._first)
+    def next_in_lanes(self) -> tuple[float, float]:
+        """No lane of leaves, and no inner lane, has anything due before."""
+        return self._first[0], self._first[1]
+
+    def coming(self) -> Iterator[tuple[float, list[Any], list[Handler]]]:
+        """What is due outside of lanes, in order of time: (time, [handler, event, handler, event, ...],
+        handlers of what comes last)."""
+        times = self._times.copy()
+        while times:
+            time = heapq.heappop(times)
+            due = self._due.get(time)
+            if due is not None:
+                yield time, due, [handler for _, handler, _ in self._ordered.get(time, ())]
 
     @property
     def next_time(self) -> float:
         """Time of the next event; infinity when there is none."""
-        return min(self.next_outside, self.next_in_lanes)
+        return min(self.next_outside, *self._first)
 
 
 def _parted(lanes: list[Lane], numbers: Container[int]) -> tuple[list[Lane], list[Lane]]:

@@ -24,6 +24,7 @@ from .hardware import NetworkConfig
 from .netfaults import Failure, LinkFault, LinkFaults
 
 CONTROL_BYTES = 128  # any message that carries no chunk and no range
+ROUNDED = 0.999  # of a latency: what is surely less, however sums of times are rounded
 HOST = -1  # size of a message about a fetch
 
 
@@ -78,7 +79,7 @@ class Network:
     @property
     def lookahead(self) -> float:
         """No message between ranks takes less than this many seconds."""
-        return self._latency[Tier.RACK]
+        return ROUNDED * self._latency[Tier.RACK]
 
     def nic(self, address: Address) -> tuple[int, list[float]]:
         """Where the time at which the NIC of ``address`` is free again is kept: (index, list)."""

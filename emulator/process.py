@@ -253,7 +253,7 @@ class Process:
         job, kernel, kind = self.job, self.job.kernel, type(message)
         left, ordered = kernel.left_lane, False
         if kind is m.Vote:
-            ordered = self._told_no(message, arrival)
+            ordered = self._told_no(message.yes, arrival)  # type: ignore[attr-defined]
         elif kind is m.Sealed or kind is m.Fetched:
             ordered = True  # what is passed on of several answers depends on which is heard first
         if hearer is None:
@@ -270,10 +270,10 @@ class Process:
         elif kind is m.Seal:
             job.lanes[to[1]].voting = True  # what it answers may end the round without any vote
 
-    def _told_no(self, vote: m.Vote, arrival: float) -> bool:
+    def _told_no(self, yes: bool, arrival: float) -> bool:
         """Of several no's only the first to be heard is passed on; so those of one instant are heard in the
         order of speakers, as is what follows them. Returns whether this is one of them."""
-        if not vote.yes:
+        if not yes:
             self.nay = arrival
         return self.nay == arrival
 

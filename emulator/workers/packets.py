@@ -37,19 +37,33 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ordered: bool
 
 
+class Standing(msgspec.Struct, frozen=True, array_like=True):
+    """Times in virtual seconds.
+
+    next:   of its next event
+    felt:   before which no event outside its lanes can be felt by another worker
+    lanes:  of the next event in its lanes
+    voted:  before which nothing that its lanes do can be felt
+    """
+
+    next: float
+    felt: float
+    lanes: float
+    voted: float
+
+
 class Packet(msgspec.Struct, array_like=True):
     """What a worker says to another at the end of a window. Times in virtual seconds.
 
-    outside, lanes: its next event outside lanes, and in lanes, beside what it is told now
-    soonest:        by worker, the first thing that it tells that one now
-    careful:        whether links fail, as far as it knows
-    tie:            up to when lanes may run at most
-    over:           when the run is over, if it is known
+    standing: how far it is, beside what it is told now
+    told_of:  by worker, how soon it tells that one anything, and when others can feel that
+    careful:  whether links fail, as far as it knows
+    tie:      up to when lanes may run at most
+    over:     when the run is over, if it is known
     """
 
-    outside: float
-    lanes: float
-    soonest: list[float]
+    standing: Standing
+    told_of: list[tuple[float, float]]
     careful: bool = False
     tie: float = float("inf")
     over: float = float("inf")
@@ -70,7 +84,7 @@ class Outbox:
         self.deliveries: list[Delivery] = []
         self.messages: list[bytes] = []
         self.told: list[tuple[float, Any]] = []
-        self.soonest = float("inf")
+        self.first = self.felt = float("inf")  # when the first thing is heard, and can be felt by others
 
     def message(self, message: m.Message) -> int:
         """Index of ``message`` in the packet."""

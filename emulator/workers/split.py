@@ -7,6 +7,8 @@ of the tree are cut; position 0, with the leaders, is worker 0's.
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,7 +16,7 @@ from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.ids import Position
 from ftruntime.protocol.tree import children, parent
 
-from ..network import Network
+from ..network import ROUNDED, Network
 
 
 class Split(NamedTuple):
@@ -23,16 +25,38 @@ class Split(NamedTuple):
     owners: list[int]
     positions: list[tuple[Position, ...]]
 
-    def lookahead(self, network: Network, fan_out: int) -> float:
-        """No message between two workers takes less than this many seconds."""
-        replicas = range(network.topology.replicas)
-        cut = [
-            (position, above)
-            for position in range(1, len(self.owners))
-            if (above := parent(position, fan_out)) is not None
-            and self.owners[position] != self.owners[above]
-        ]
-        return min(network.link((r, a), (r, b))[0] for a, b in cut for r in replicas)
+    def distances(self, network: Network, fan_out: int) -> list[float]:
+        """For each position: seconds before anything that happens to its ranks can be felt by another worker.
+        What ranks of a replica tell each other goes along the edges of its tree."""
+        ranks = len(self.owners)
+        found = [math.inf] * ranks
+        edges: list[list[tuple[Position, float]]] = [[] for _ in range(ranks)]
+        for position in range(1, ranks):
+            above = parent(position, fan_out)
+            assert above is not None
+            latency = _latency(network, position, above)
+            if self.owners[position] == self.owners[above]:
+                edges[position].append((above, latency))
+                edges[above].append((position, latency))
+            else:
+                found[position] = min(found[position], latency)
+                found[above] = min(found[above], latency)
+        waiting = [(distance, position) for position, distance in enumerate(found) if distance < math.inf]
+        heapq.heapify(waiting)
+        while waiting:
+            distance, position = heapq.heappop(waiting)
+            for other, latency in edges[position]:
+                if distance + latency < found[other]:
+                    found[other] = distance + latency
+                    heapq.heappush(waiting, (distance + latency, other))
+        return found
+
+
+def _latency(network: Network, a: Position, b: Position) -> float:
+    """The least over all replicas; those of one building stand as others do in theirs."""
+    topology = network.topology
+    firsts = range(0, topology.replicas, topology.config.buildings)
+    return ROUNDED * min(network.link((replica, a), (replica, b))[0] for replica in firsts)
 
 
 def split(ranks: int, fan_out: int, workers: int) -> Split:
