@@ -51,6 +51,8 @@ class Loop:
             end.setblocking(False)
         self._selector.register(self._wake_in, READ, self._woken)
         self._running = True
+        self._mark = (self.now(), 0.0)  # when timers last fired, and what the thread had worked by then
+        self._was_late = False
         self.on_pause: Act = _nothing  # the process was stopped for a while, and goes on
 
     now = staticmethod(time.monotonic)
@@ -100,6 +102,7 @@ class Loop:
 
     def run(self) -> None:
         """Run until ``stop``; then close what the loop itself has opened."""
+        self._mark = (self.now(), time.thread_time())
         try:
             while self._running:
                 self.turn()
@@ -115,13 +118,13 @@ class Loop:
         """Wait for what is next and do all of it."""
         patience, begin = self._patience(), self.now()
         ready = self._selector.select(patience)
-        if patience is not None and self.now() - begin - patience > LATE_S:
-            self._put_off(self.now() - begin)
+        asleep = self.now() - begin
         for key, mask in ready:
             if self._selector.get_map().get(key.fd) is key:  # not forgotten in this very turn
                 key.data(mask)
         for _ in range(len(self._handed)):
             self._handed.popleft()()
+        self._notice_pause(asleep if patience is None else min(asleep, patience))
         self._fire()
         while self._soon and self._running:
             self._soon.popleft()()
@@ -132,6 +135,18 @@ class Loop:
         while self._timers and self._timers[0][2].act is None:
             heapq.heappop(self._timers)
         return max(0.0, self._timers[0][0] - self.now()) if self._timers else None
+
+    def _notice_pause(self, slept: float) -> None:
+        """Of the time since timers last fired, what was neither worked nor slept on purpose was a pause. It
+        may have begun when the sleep did, so that is not counted either. Never twice in a row: a machine that is
+        always late must not keep timers from firing for ever."""
+        mark = (self.now(), time.thread_time())
+        passed, worked = mark[0] - self._mark[0], mark[1] - self._mark[1]
+        self._mark = mark
+        late = passed - worked - slept > LATE_S and not self._was_late
+        self._was_late = late
+        if late:
+            self._put_off(passed - worked)
 
     def _put_off(self, seconds: float) -> None:
         for _, _, timer in self._timers:
