@@ -137,9 +137,11 @@ class Loop:
         return max(0.0, self._timers[0][0] - self.now()) if self._timers else None
 
     def _notice_pause(self, slept: float) -> None:
-        """Of the time since timers last fired, what was neither worked nor slept on purpose was a pause. It
-        may have begun when the sleep did, so that is not counted either. Never twice in a row: a machine that is
-        always late must not keep timers from firing for ever."""
+        """Of the time since timers last fired, what was neither worked nor slept on purpose was a pause.
+
+        It may have begun when the sleep did, so that is not counted either. Never twice in a row: a machine
+        that is always late must not keep timers from firing for ever.
+        """
         mark = (self.now(), time.thread_time())
         passed, worked = mark[0] - self._mark[0], mark[1] - self._mark[1]
         self._mark = mark

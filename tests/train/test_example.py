@@ -49,7 +49,7 @@ def shards(path):
 
 
 def test_the_example_survives_a_kill_and_all_replicas_end_with_the_same_bits(tmp_path):
-    job = start(tmp_path, 60)
+    job = start(tmp_path, 300)
     try:
         await_line(tmp_path, r"step 10 ")
         rank_of(psutil.Process(job.pid), 1, 1).send_signal(signal.SIGKILL)
