@@ -19,11 +19,11 @@ from pathlib import Path
 
 from emulator.compute import ComputeConfig, ComputeModel
 from emulator.device import FingerprintDevice, Shared
-from emulator.eventlog import EventLog
 from emulator.hardware import MemoryConfig
 from emulator.kernel import Kernel, settled_heap
 from emulator.netfaults import Group, LinkFault, LinkFaultKind
 from emulator.network import CONTROL_BYTES, Network, NetworkConfig
+from ftruntime.log.eventlog import EventLog
 from ftruntime.protocol.geometry import geometry
 from ftruntime.protocol.ledger import SampleRange
 from ftruntime.seams import Corpus

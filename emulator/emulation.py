@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultinject import AnyFault, Phase, Schedule
 from ftruntime.data import TextFileCorpus
+from ftruntime.log.eventlog import Entry
 from ftruntime.protocol import messages as m
 from ftruntime.protocol.ids import Address, Position, Replica
 from ftruntime.protocol.ledger import SampleRange
@@ -26,7 +27,6 @@ from .commands import COMMAND_S, SEES_DEATH_S, Command, Died, Inject, Left, Repo
 from .compute import ComputeConfig, ComputeModel
 from .corpus import LOCALES, FakerCorpus, Readable
 from .device import FingerprintDevice, Shared
-from .eventlog import Entry
 from .folds import Folds
 from .hardware import MemoryConfig
 from .hosts import Hosts

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from conformance.checker import Checker, InvariantResult, LogReader, Result
 from faultinject import ScheduleError
+from ftruntime.log.eventlog import EventLog, LogError
 
-from .eventlog import EventLog, LogError
 from .folds import Widen
 from .memory import OutOfMemory
 from .perfetto import TraceWriter

@@ -15,10 +15,10 @@ import msgspec
 from conformance.checker import CorruptLog, LogReader
 from conformance.checker.readable import describe
 from faultinject import ScheduleError
+from ftruntime.log.eventlog import EventLog
 from ftruntime.protocol.errors import ConfigError
 
 from .cli import INTERRUPTED, OK, WRONG, UserError, one_line
-from .eventlog import EventLog
 from .execute import RunError, build, drive
 from .progress import progress
 from .rundir import EVENTS, SCHEDULE, SETTINGS, RunDir

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from ftruntime.log.headlog import HeadLog
 from ftruntime.protocol import store
 from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.head import Head
 from ftruntime.protocol.ids import MemberId, Replica
 from ftruntime.store import Register
 
-from .headlog import HeadLog
 from .kernel import Kernel
 
 Reply = Callable[[store.Answer, float], object]  # reply(answer, now)

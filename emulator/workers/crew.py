@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from faultinject import Schedule
+from ftruntime.log.eventlog import EventLog, Sums, added, combine
 
-from ..eventlog import EventLog, Sums, added, combine
 from ..settings import Faults, RunSettings
 from ..summary import peak_rss, release
 from .errors import WorkersError

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from emulator.emulation import Emulation
-from emulator.eventlog import EventLog
 from emulator.settings import RunSettings
 from faultinject import Schedule, loads
+from ftruntime.log.eventlog import EventLog
 
 
 def careful(job: Emulation) -> None:

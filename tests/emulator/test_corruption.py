@@ -9,10 +9,10 @@ import pytest
 
 from conformance.checker import check
 from emulator.emulation import Emulation
-from emulator.eventlog import EventLog
 from emulator.settings import RunSettings
 from faultinject import loads
 from faultinject import vocabulary as v
+from ftruntime.log.eventlog import EventLog
 
 from .whole_job import run
 

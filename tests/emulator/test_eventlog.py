@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from emulator import eventlog
-from emulator.eventlog import EventLog, LogError, combine
+from ftruntime.log import eventlog
+from ftruntime.log.eventlog import EventLog, LogError, combine
 
 ENTRIES = [
     ["meta", 0.0, {"schema": 1, "job": "j"}],

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from emulator.emulation import Emulation
-from emulator.eventlog import EventLog, combine
 from emulator.settings import RunSettings
 from faultinject import Schedule, ScheduleError, dump
 from faultinject import vocabulary as v
+from ftruntime.log.eventlog import EventLog, combine
 from ftruntime.protocol.errors import ConfigError
 
 from .in_threads import run_in

@@ -13,11 +13,11 @@ from emulator.device import TensorConfig  # noqa: E402
 from emulator.device_pooled import PooledDevice  # noqa: E402
 from emulator.device_tensor import TensorDevice  # noqa: E402
 from emulator.emulation import Emulation  # noqa: E402
-from emulator.eventlog import EventLog  # noqa: E402
 from emulator.tensor_optimizer import update  # noqa: E402
 from emulator.tensor_pool import Block, Pool  # noqa: E402
 from faultinject import Phase, Schedule  # noqa: E402
 from faultinject import vocabulary as v  # noqa: E402
+from ftruntime.log.eventlog import EventLog  # noqa: E402
 from ftruntime.protocol.geometry import geometry  # noqa: E402
 
 from .devices import BUCKETS, RANGES, corpus, shared  # noqa: E402

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from conformance.checker import LogReader, Result, check
 from emulator.emulation import Emulation
-from emulator.eventlog import EventLog
 from emulator.folds import Widen
 from emulator.settings import Faults, RunSettings
 from faultinject import AnyFault, Schedule
+from ftruntime.log.eventlog import EventLog
 
 SMALL = {"replicas": 3, "ranks_per_replica": 2, "steps": 12, "bucket_mib": 4, "chunk_mib": 1, "slots": 4}
 

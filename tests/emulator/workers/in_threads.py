@@ -7,11 +7,11 @@ import threading
 from typing import Any
 
 from emulator.emulation import Emulation
-from emulator.eventlog import EventLog, combine
 from emulator.settings import RunSettings
 from emulator.workers import split
 from emulator.workers.errors import WorkersError
 from emulator.workers.windows import Windows
+from ftruntime.log.eventlog import EventLog, combine
 
 LONG_S = 120.0
 

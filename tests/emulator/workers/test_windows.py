@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from emulator.emulation import Emulation
-from emulator.eventlog import EventLog
 from emulator.settings import RunSettings
 from faultinject import JobShape, Schedule, loads
 from faultinject.strategies import schedules
+from ftruntime.log.eventlog import EventLog
 
 from .in_threads import run_in
 
