@@ -27,6 +27,7 @@ COMMANDS: dict[str, Command] = {
     "emulate": Command("emulator.emulate:emulate", "Run an emulated job, check it, and report."),
     "replay": Command("emulator.replay:replay", "Run an earlier emulation again and compare the trace."),
     "fuzz": Command("emulator.fuzz.command:fuzz", "Run random schedules of faults, and check every run."),
+    "explore": Command("emulator.explore_command:explore", "Try every order of the events of a small job."),
     "mutants": Command("emulator.mutants.command:hunt_all", "Take safeguards out: does a campaign notice?"),
 }
 
@@ -118,6 +119,7 @@ def main() -> None:
       fthsdp emulate --faults table --mtbf-minutes 5  the same, with failures
       fthsdp replay runs/mine                         run it again: is the trace the same?
       fthsdp fuzz --minutes 10 --jobs 2               random schedules: does any break the job?
+      fthsdp explore --timers 0 --rounds 0            every order of the events of a small job
       fthsdp mutants --jobs 2                         is a safeguard missed when it is taken out?
       fthsdp COMMAND --help                           all about a command
     """
