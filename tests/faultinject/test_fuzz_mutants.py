@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import msgspec
@@ -40,6 +41,7 @@ def test_a_snippet_that_is_gone_is_refused(take, times, monkeypatch):
 
 
 def test_a_mutant_is_not_hunted_where_the_protocol_is_loaded_already():
+    importlib.import_module("ftruntime.protocol.recovery")
     with pytest.raises(AssertionError, match="imported already"):
         hunt("cursors-of-the-head", 0, 1, 0)
 
