@@ -30,6 +30,7 @@ COMMANDS: dict[str, Command] = {
     "faults": Command(
         "emulator.faults_command:faults", "Kinds of faults, fault points, and models of failures."
     ),
+    "explore": Command("emulator.explore_command:explore", "Try every order of the events of a small job."),
     "mutants": Command("emulator.mutants.command:hunt_all", "Take safeguards out: does a campaign notice?"),
 }
 
@@ -122,6 +123,7 @@ def main() -> None:
       fthsdp replay runs/mine                         run it again: is the trace the same?
       fthsdp fuzz --minutes 10 --jobs 2               random schedules: does any break the job?
       fthsdp faults list                              where faults strike, and what was reached
+      fthsdp explore --timers 0 --rounds 0            every order of the events of a small job
       fthsdp mutants --jobs 2                         is a safeguard missed when it is taken out?
       fthsdp COMMAND --help                           all about a command
     """

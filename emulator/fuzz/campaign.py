@@ -13,22 +13,28 @@ from itertools import count
 
 from faultinject.fuzz import draw_case
 
+from .ray_engine import in_cluster
 from .run import Verdict, judge, many
 
 BATCH = 8  # cases that a process is asked for at a time: less than a second
 AHEAD = 3  # batches that wait for each process, so that none is idle while the first is slow
+LOCAL, RAY = ENGINES = ("local", "ray")
 
 
 class Broken(Exception):
     """A process of the campaign died: one line."""
 
 
-def verdicts(seed: int, jobs: int, schedules: int | None, seconds: float | None) -> Iterator[Verdict]:
+def verdicts(
+    seed: int, jobs: int, schedules: int | None, seconds: float | None, engine: str = LOCAL
+) -> Iterator[Verdict]:
     """Verdicts of cases 0, 1, 2 and so on: ``schedules`` of them, or as many as end within ``seconds``.
 
-    The same for a seed whatever ``jobs`` is. Raises Broken when a process dies.
+    The same for a seed whatever ``jobs`` and ``engine`` are. Raises Broken when a process dies, NoRay.
     """
     numbers = _batches(schedules, None if seconds is None else time.monotonic() + seconds)
+    if engine == RAY:
+        return in_cluster(_batch, seed, jobs, AHEAD, numbers)
     return _here(seed, numbers) if jobs == 1 else _in_processes(seed, jobs, numbers)
 
 

@@ -17,8 +17,9 @@ from faultinject.fuzz import draw_case
 from ..cli import INTERRUPTED, OK, WRONG, UserError
 from ..rundir import write_atomic
 from ..summary import release
-from .campaign import Broken, verdicts
+from .campaign import ENGINES, LOCAL, Broken, verdicts
 from .failure import smaller, write_failure
+from .ray_engine import NoRay
 from .report import Told, show
 from .run import Verdict
 from .tally import Tally
@@ -36,6 +37,9 @@ OUT_HELP = "Folder for the report and the failures; one that is there must be em
 @click.option("--schedules", type=int, help="How many to run, at most; alone: however long it takes.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes that run them.")
 @click.option(
+    "--engine", type=click.Choice(ENGINES), default=LOCAL, show_default=True, help="Where they run."
+)
+@click.option(
     "--seed", type=int, default=0, show_default=True, help="Of the campaign: equal seed, equal cases."
 )
 @click.option(
@@ -47,6 +51,7 @@ def fuzz(
     minutes: float | None,
     schedules: int | None,
     jobs: int,
+    engine: str,
     seed: int,
     out: Path,
     as_json: bool,
@@ -68,15 +73,16 @@ def fuzz(
     Examples:
       fthsdp fuzz --minutes 10 --jobs 2
       fthsdp fuzz --schedules 500 --seed 7 --out fuzz-7
+      RAY_ADDRESS=auto fthsdp fuzz --engine ray --jobs 64 --minutes 60
     """
     _check(minutes, schedules, jobs, seed)
     seconds = None if schedules is not None and minutes is None else 60.0 * (minutes or MINUTES)
     try:
         _prepare(out)
-        return _run(out, seed, jobs, schedules, seconds, as_json, quiet)
+        return _run(out, seed, jobs, engine, schedules, seconds, as_json, quiet)
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror or error}; choose another --out") from None
-    except Broken as error:
+    except (Broken, NoRay) as error:
         raise UserError(str(error)) from None
 
 
@@ -109,6 +115,7 @@ def _run(
     out: Path,
     seed: int,
     jobs: int,
+    engine: str,
     schedules: int | None,
     seconds: float | None,
     as_json: bool,
@@ -118,7 +125,7 @@ def _run(
     goal = f"{schedules:,}" if schedules is not None else f"{(seconds or 0.0) / 60:g} minutes"
     with Told(goal, quiet) as told:
         try:
-            for verdict in verdicts(seed, jobs, schedules, seconds):
+            for verdict in verdicts(seed, jobs, schedules, seconds, engine):
                 tally.add(verdict)
                 told.update(tally)
         except KeyboardInterrupt:

@@ -15,11 +15,13 @@ WALL_SECONDS = 10.0  # of one case: a mutant that makes a job spin has been noti
 
 
 class Hunted(msgspec.Struct, frozen=True):
-    """``schedules``: how many were run; the last of them caught it, if ``labels`` says what was wrong."""
+    """``schedules``: how many were run. The last of them caught it, if ``labels`` says what was wrong; or an
+    exploration did, after ``states`` states (0: none was needed)."""
 
     name: str
     schedules: int
     labels: tuple[str, ...] = ()
+    states: int = 0
 
 
 class _Bent(SourceFileLoader):
@@ -50,8 +52,9 @@ class _Finder:
         return spec
 
 
-def hunt(name: str, seed: int, schedules: int) -> Hunted:
-    """Bend the protocol as mutant ``name`` does, and run the campaign's first cases until one fails.
+def hunt(name: str, seed: int, schedules: int, states: int) -> Hunted:
+    """Bend the protocol as mutant ``name`` does, and run the campaign's first cases until one fails. If none
+    does, explore small jobs, of at most ``states`` states each (0: none).
 
     Raises StaleMutant. Once for each process: what is imported stays bent.
     """
@@ -60,7 +63,8 @@ def hunt(name: str, seed: int, schedules: int) -> Hunted:
     loaded = sorted(sources.keys() & sys.modules.keys())
     assert not loaded, f"{loaded} are imported already, and as they are"
     sys.meta_path.insert(0, _Finder(sources))  # type: ignore[arg-type]
-    return _hunt(name, seed, schedules)
+    found = _hunt(name, seed, schedules)
+    return found if found.labels or not states else _explored(found, states)
 
 
 def _hunt(name: str, seed: int, schedules: int) -> Hunted:
@@ -75,3 +79,11 @@ def _hunt(name: str, seed: int, schedules: int) -> Hunted:
             if found.labels:
                 return Hunted(name, number + 1, found.labels)
     return Hunted(name, schedules)
+
+
+def _explored(outlived: Hunted, most: int) -> Hunted:
+    from .explored import caught_by_exploring
+
+    states, wrong = caught_by_exploring(most)
+    labels = (f"explored: {wrong}",) if wrong else ()
+    return msgspec.structs.replace(outlived, labels=labels, states=states)

@@ -20,10 +20,14 @@ from .child import Hunted, hunt
 from .table import Mutant, StaleMutant, bent_sources, mutants
 
 SCHEDULES = 400
+STATES = 15_000  # most violations that an exploration finds come within a few thousand
 
 
 @click.command("mutants")
 @click.option("--schedules", type=int, default=SCHEDULES, show_default=True, help="Cases each must outlive.")
+@click.option(
+    "--states", type=int, default=STATES, show_default=True, help="Of each job that is explored; 0: none is."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the campaign, as of fthsdp fuzz.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes, each with one mutant.")
 @click.option(
@@ -31,11 +35,14 @@ SCHEDULES = 400
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def hunt_all(schedules: int, seed: int, jobs: int, only: tuple[str, ...], as_json: bool, quiet: bool) -> int:
+def hunt_all(
+    schedules: int, states: int, seed: int, jobs: int, only: tuple[str, ...], as_json: bool, quiet: bool
+) -> int:
     """Take safeguards out of the protocol, one at a time, and see whether a campaign notices.
 
-    Each mutant is run against the first cases of a campaign until one fails. One that outlives them all
-    survives: a rule that is guarded twice, or a hole in what is drawn.
+    Each mutant is run against the first cases of a campaign until one fails. If it outlives them all, small
+    jobs are explored with it, in every order of events. One that outlives this too survives: a rule that
+    is guarded twice, or a hole in the search.
 
     Exit status: 0 all were caught; 1 one survived; 2 bad input; 130 interrupted with Ctrl-C.
 
@@ -44,12 +51,12 @@ def hunt_all(schedules: int, seed: int, jobs: int, only: tuple[str, ...], as_jso
       fthsdp mutants --jobs 2
       fthsdp mutants --only yes-without-acknowledgement --schedules 5000
     """
-    _check(schedules, jobs, seed)
+    _check(schedules, states, jobs, seed)
     chosen = _chosen(only)
     found: list[Hunted] = []
     interrupted = False
     try:
-        for hunted in _hunt_each(chosen, seed, schedules, jobs):
+        for hunted in _hunt_each(chosen, seed, schedules, states, jobs):
             found.append(hunted)
             if not quiet:
                 click.echo(f"{len(found)} of {len(chosen)}: {_one_line(hunted)}", err=True)
@@ -62,7 +69,9 @@ def hunt_all(schedules: int, seed: int, jobs: int, only: tuple[str, ...], as_jso
     return INTERRUPTED if interrupted else WRONG if survived else OK
 
 
-def _check(schedules: int, jobs: int, seed: int) -> None:
+def _check(schedules: int, states: int, jobs: int, seed: int) -> None:
+    if states < 0:
+        raise UserError(f"--states {states} does not fit; write 0 or more")
     if schedules < 1:
         raise UserError(f"--schedules {schedules} does not fit; write 1 or more")
     if not 1 <= jobs <= 1024:
@@ -86,13 +95,13 @@ def _chosen(only: tuple[str, ...]) -> list[Mutant]:
     return chosen
 
 
-def _hunt_each(chosen: list[Mutant], seed: int, schedules: int, jobs: int) -> Iterator[Hunted]:
+def _hunt_each(chosen: list[Mutant], seed: int, schedules: int, states: int, jobs: int) -> Iterator[Hunted]:
     """Each in a fresh process, which imports its own protocol; results in the order of the table."""
     os.environ.pop(VARIABLE, None)  # a compiled core cannot be bent
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, context, _leave_ctrl_c_to_the_parent, max_tasks_per_child=1)
     try:
-        asked: list[Future[Hunted]] = [pool.submit(hunt, m.name, seed, schedules) for m in chosen]
+        asked: list[Future[Hunted]] = [pool.submit(hunt, m.name, seed, schedules, states) for m in chosen]
         for future in asked:
             yield future.result()
     finally:
@@ -105,14 +114,22 @@ def _leave_ctrl_c_to_the_parent() -> None:
 
 def _one_line(hunted: Hunted) -> str:
     if not hunted.labels:
-        return f"{hunted.name} SURVIVED {hunted.schedules:,} schedules"
-    return f"{hunted.name} caught by {', '.join(hunted.labels)} after {hunted.schedules:,} schedules"
+        return f"{hunted.name} SURVIVED {_budget(hunted)}"
+    return f"{hunted.name} caught by {', '.join(hunted.labels)} after {_budget(hunted)}"
+
+
+def _budget(hunted: Hunted) -> str:
+    states = f" and {hunted.states:,} states" if hunted.states else ""
+    return f"{hunted.schedules:,} schedules{states}"
 
 
 def _tell(chosen: list[Mutant], found: list[Hunted], as_json: bool) -> None:
     survivors = [hunted.name for hunted in found if not hunted.labels]
     if as_json:
-        rows = [{"name": h.name, "schedules": h.schedules, "caught_by": list(h.labels)} for h in found]
+        rows = [
+            {"name": h.name, "schedules": h.schedules, "states": h.states, "caught_by": list(h.labels)}
+            for h in found
+        ]
         click.echo(
             json.dumps({"mutants": rows, "caught": len(found) - len(survivors), "survived": survivors})
         )
@@ -133,6 +150,6 @@ def _show(table: dict[str, Mutant], found: list[Hunted]) -> None:
     shown.add_column("after", justify="right")
     for hunted in found:
         caught = ", ".join(hunted.labels) or "SURVIVED"
-        shown.add_row(hunted.name, table[hunted.name].section, caught, f"{hunted.schedules:,}")
+        shown.add_row(hunted.name, table[hunted.name].section, caught, _budget(hunted))
     sys.stderr.flush()
     Console(file=sys.stdout, highlight=False).print(shown)

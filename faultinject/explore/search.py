@@ -26,6 +26,7 @@ class Search:
     """One exploration. ``run`` it once."""
 
     def __init__(self, bounds: Bounds) -> None:
+        self.began = time.perf_counter()
         self.bounds, self.job = bounds, Job(bounds)
         self.liveness = Liveness(self.job)
         self.start = self.job.row(start_world(bounds))
@@ -126,11 +127,14 @@ def explore(bounds: Bounds, progress: Progress | None = None) -> Report:
 
     progress: called for each layer with (depth, states so far, states in the layer)
     """
-    began = time.perf_counter()
     search = Search(bounds)
-    complete = search.run(progress)
+    return report_of(search, search.run(progress))
+
+
+def report_of(search: Search, complete: bool) -> Report:
+    """What ``search`` has found so far, also of one that was interrupted."""
     return Report(
-        bounds=bounds,
+        bounds=search.bounds,
         states=search.states,
         transitions=search.transitions,
         depth=search.depth,
@@ -139,7 +143,7 @@ def explore(bounds: Bounds, progress: Progress | None = None) -> Report:
         continued=search.liveness.continued,
         nodes=len(search.job.nodes.table),
         steps=search.job.nodes.steps,
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - search.began,
         complete=complete,
         violation=search.violation,
     )

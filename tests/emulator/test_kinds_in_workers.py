@@ -13,8 +13,8 @@ from faultinject import vocabulary as v
 from ftruntime.log.eventlog import EventLog, combine
 from ftruntime.protocol.errors import ConfigError
 
-from .in_threads import run_in
 from .whole_job import settings_of
+from .workers.in_threads import run_in
 
 JOB = {"ranks_per_replica": 6, "fan_out": 2, "steps": 8}
 FAULTS = [

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from emulator.cli import main
 from faultinject.explore import Bounds, explore
 from faultinject.explore.job import Job
 from faultinject.explore.keys import key
@@ -25,7 +24,6 @@ from ftruntime.protocol.leader import Leader
 from ftruntime.protocol.session import Session
 from ftruntime.protocol.share import Share
 
-ROOT = Path(__file__).resolve().parents[2]
 NO_FAULTS = Bounds(crashes=0, lost_answers=0, timers=0)
 CRASH = Bounds(crashes=1, lost_answers=0, timers=0, rounds=0)
 
@@ -241,24 +239,46 @@ def test_a_planted_fault_is_found(plant, monkeypatch):
 
 
 def _command(*arguments):
-    command = [sys.executable, "-m", "faultinject.explore", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    return CliRunner().invoke(main, ["explore", *arguments])
 
 
 def test_the_command_prints_json():
-    done = _command(
-        "--crashes", "0", "--lost-answers", "0", "--timers", "0", "--rounds", "0", "--json", "--quiet"
-    )
-    assert done.returncode == 0, done.stderr
+    done = _command("--crashes", "0", "--lost-answers", "0", "--timers", "0", "--rounds", "0", "--json", "-q")
+    assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     assert report["complete"] and report["violation"] is None and report["states"] > 10
 
 
 def test_the_command_says_when_it_gave_up():
     done = _command("--max-states", "100", "--quiet")
-    assert done.returncode == 2 and "NOT complete" in done.stdout
+    assert done.exit_code == 2 and "NOT complete" in done.stdout
 
 
 def test_the_command_has_help():
     done = _command("--help")
-    assert done.returncode == 0 and "--lost-answers" in done.stdout
+    assert done.exit_code == 0 and "--lost-answers" in done.stdout and "Examples:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--crashes", "-1"], "--crashes -1 does not fit; write 0 or more"),
+        (["--replicas", "1"], "--replicas 1 does not fit; write 2 or more"),
+        (["--min-replicas", "3"], "--min-replicas 3 does not fit; write 1 to 2"),
+    ],
+)
+def test_bad_bounds_are_one_line(arguments, told):
+    done = _command(*arguments)
+    assert done.exit_code == 2 and told in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_leaves_what_was_seen(monkeypatch):
+    def stop(depth, states, layer):
+        if states > 20:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("emulator.explore_command._progress", stop)
+    done = _command("--timers", "0", "--json")
+    assert done.exit_code == 130 and "interrupted after" in done.stderr
+    report = json.loads(done.stdout)
+    assert report["states"] > 20 and not report["complete"]

@@ -49,6 +49,19 @@ def test_two_processes_find_what_one_finds():
     assert [same(v) for v in one] == [same(v) for v in two]
 
 
+def test_a_cluster_finds_what_one_process_finds():
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    local, cluster = (list(verdicts(SEED, 2, 20, None, engine)) for engine in ("local", "ray"))
+    assert [same(v) for v in local] == [same(v) for v in cluster]
+
+
+def test_a_missing_ray_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = fuzz("--engine", "ray", "--schedules", 1, "--out", tmp_path / "mine", "--quiet")
+    assert result.exit_code == 2 and "Ray is not installed" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_a_campaign_ends_when_its_time_is_over():
     assert len(list(verdicts(SEED, 1, None, 0.05))) < SLICE
 
@@ -61,7 +74,7 @@ def test_the_planted_fault_is_found_and_made_small():
         small = smaller(drawn, found.labels, tries=40)
         assert set(judge(small).labels) & set(found.labels)
     assert found.labels == ("exactly_once",)
-    assert len(small.faults) <= len(drawn.faults) and small != drawn
+    assert len(small.faults) <= 3 < len(drawn.faults)
     assert judge(small).labels == (), "the protocol as it is survives what breaks the bent one"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import msgspec
@@ -40,19 +41,33 @@ def test_a_snippet_that_is_gone_is_refused(take, times, monkeypatch):
 
 
 def test_a_mutant_is_not_hunted_where_the_protocol_is_loaded_already():
+    importlib.import_module("ftruntime.protocol.recovery")
     with pytest.raises(AssertionError, match="imported already"):
-        hunt("cursors-of-the-head", 0, 1)
+        hunt("cursors-of-the-head", 0, 1, 0)
 
 
 def test_one_is_caught_and_one_outlives_a_few_cases():
     only = ("--only", "cursors-of-the-head", "--only", "rebuilt-without-all")
-    result = run(*only, "--schedules", 14, "--json")
+    result = run(*only, "--schedules", 14, "--states", 0, "--json")
     assert result.exit_code == 1, result.output
     found = json.loads(result.stdout)
     assert found["caught"] == 1 and found["survived"] == ["rebuilt-without-all"]
     caught = {row["name"]: row for row in found["mutants"]}["cursors-of-the-head"]
-    assert caught == {"name": "cursors-of-the-head", "schedules": 14, "caught_by": ["exactly_once"]}
+    assert caught == {
+        "name": "cursors-of-the-head",
+        "schedules": 14,
+        "states": 0,
+        "caught_by": ["exactly_once"],
+    }
     assert "1 of 2 survived: rebuilt-without-all" in result.stderr
+
+
+def test_what_no_schedule_catches_an_exploration_does():
+    result = run("--only", "promises-on-reading", "--schedules", 1, "--json")
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)["mutants"]
+    assert row["schedules"] == 1 and row["states"] > 0
+    assert row["caught_by"][0].startswith("explored: ") and "as_of" in row["caught_by"][0]
 
 
 def test_all_caught_is_0():
@@ -67,6 +82,7 @@ def test_all_caught_is_0():
     "args, told",
     [
         (["--schedules", "0"], "--schedules 0 does not fit"),
+        (["--states", "-1"], "--states -1 does not fit"),
         (["--jobs", "0"], "--jobs 0 does not fit"),
         (["--seed", "-1"], "--seed -1 does not fit"),
         (["--only", "nothing"], "no mutant 'nothing'; there are: "),
