@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SLICE = 120  # schedules of the suite; thousands are for ``fthsdp fuzz``
 SEED = 2026
 BENT = 13  # of seed 0: the first that a rollback without the state's own cursors breaks
+SMALL = 29  # the next one: it needs only as many faults as the two replicas that are all lost
 
 
 def fuzz(*args):
@@ -68,7 +69,7 @@ def test_a_campaign_ends_when_its_time_is_over():
 
 def test_the_planted_fault_is_found_and_made_small():
     """With the cursors of a rollback taken from the head, few of the faults and little of the job matter."""
-    drawn = draw_case(0, BENT)
+    drawn = draw_case(0, SMALL)
     with mutants.cursor_in_the_head():
         found = judge(drawn)
         small = smaller(drawn, found.labels, tries=40)
