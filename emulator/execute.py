@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,7 +103,7 @@ def _run(
         path = folder.path / EVENTS
         with (
             TraceWriter(folder.path / TRACE, settings.replicas) as trace,
-            crew(settings, faults, path) as team,
+            _crew(settings, faults, path) as team,
         ):
             log = EventLog(path)
             emulation = build(settings, faults, log, trace.span, progress, team.crossing)
@@ -125,6 +126,14 @@ def _run(
     return _write(
         settings, folder, emulation, total, checked, Ended(interrupted, error or not_kept, wall, spent)
     )
+
+
+def _crew(settings: RunSettings, faults: Faults, path: Path) -> AbstractContextManager[Any]:
+    if settings.clock == "wall":
+        from .wall import host_crew
+
+        return host_crew(settings, path)
+    return crew(settings, faults, path)
 
 
 def _keep_faults(settings: RunSettings, folder: RunDir, emulation: Any) -> str:

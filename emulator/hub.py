@@ -33,6 +33,7 @@ PHASES = {"begin": Phase.PLAN, "voted": Phase.COMMIT, "fetching": Phase.FETCH, "
 class Hub:
     """What is there once in ``job``.
 
+    hears_of_ends: whether hosts say when a life has ended
     over:    when the run is over, virtual seconds; infinity while that is not known
     rounds:  the number of the last round that was opened
     """
@@ -46,6 +47,7 @@ class Hub:
         self.store = EmulatedStore(self.kernel, store, self._store_log)
         self.launcher = Launcher(self, FIRST_WARM_UP_S)
         self.agenda = Agenda(schedule)
+        self.hears_of_ends = False  # hosts say when nothing of a life is left
         self.over = float("inf")
         self.rounds = self.steps_committed = 0
         self.productive = 0.0
@@ -99,7 +101,7 @@ class Hub:
         """A note for people only."""
 
     def _log_start(self, leader: Process, now: float) -> None:
-        replica, incarnation = leader.address[0], leader.member.incarnation
+        replica, incarnation = leader.address[0], leader.incarnation
         self.launcher.registered(leader.life, incarnation)
         self.log(["start", now, replica, incarnation, "first" if incarnation == 1 else "restarted"])
 
@@ -113,10 +115,9 @@ class Hub:
         self._spans.end(leader.address[0], "warm-up", now)
 
     def _begun(self, leader: Process, note: f.Note, now: float) -> None:
-        replica, protocol = leader.address[0], leader.rank.leader
-        assert protocol is not None
+        replica = leader.address[0]
         self._spans.end(replica, "commit", now)
-        if protocol.run is not None:
+        if leader.trains:
             self._state(replica, "up")
             self._spans.end_all(replica, now)
             self._spans.begin(replica, "compute", now, round=note.round)
@@ -162,7 +163,7 @@ class Hub:
 
     def _phase(self, leader: Process, phase: Phase, now: float) -> None:
         """Faults that wait for this phase fall due."""
-        due = self.agenda.at_phase(leader.address[0], leader.rank.member.step, phase)
+        due = self.agenda.at_phase(leader.address[0], leader.at_step, phase)
         if due:
             self.command(Inject(due), now)
 

@@ -18,7 +18,7 @@ from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
 from ftruntime.protocol.errors import ErrorClass, ErrorReport
 from ftruntime.protocol.geometry import Geometry, geometry
-from ftruntime.protocol.ids import Address, MemberId, Position, Replica, Round
+from ftruntime.protocol.ids import Address, Incarnation, MemberId, Position, Replica, Round, Step
 from ftruntime.protocol.plan import Plan
 from ftruntime.protocol.rank import Rank
 from ftruntime.protocol.task import Part, Task
@@ -76,6 +76,20 @@ class Process:
     @property
     def member(self) -> MemberId:
         return self.rank.member.me
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.rank.member.me.incarnation
+
+    @property
+    def at_step(self) -> Step:
+        """The step of the state that the replica holds, for its leader."""
+        return self.rank.member.step
+
+    @property
+    def trains(self) -> bool:
+        """Whether the replica is in a round that trains it, for its leader."""
+        return self.rank.leader is not None and self.rank.leader.run is not None
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -142,7 +156,7 @@ class Process:
             self.computing = -1
             self.device.computed()
             if self.leads:
-                self.job.the_hub.reducing(self, event.round, now)
+                self.job.hub_of_leaders.reducing(self, event.round, now)
         self.handle(event, now)
 
     def on_changed(self, event: e.Applied, now: float) -> None:
@@ -215,13 +229,17 @@ class Process:
 
     def _deliver_chunk(self, buffers: RingBuffers, chunk: m.Chunk, arrival: float, now: float) -> None:
         """The neighbour is gone, the link fails, or the end of a transfer must be told."""
-        if buffers.right is None:
+        if buffers.right is None and self.job.elsewhere is None:
             self._refused(buffers.target, now, now)
             return
         if arrival == math.inf:
             self._link_failed(buffers.target, chunk.round, now)
             return
-        buffers.at(arrival, buffers.right, chunk)
+        if buffers.right is not None:
+            buffers.at(arrival, buffers.right, chunk)
+        elif not self.job.elsewhere.carry(self, buffers.target, chunk, arrival):  # type: ignore[union-attr]
+            self._refused(buffers.target, now, now)
+            return
         if self.job.completions:
             self.lane.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
 
@@ -325,17 +343,19 @@ class Process:
             bound = target.handler if handler is Process.handle else handler.__get__(target)
             at = self.lane.at if type(message) in RING else job.kernel.at
             at(arrival + extra, bound, e.Received(self.address, message))
-        else:
+        elif job.elsewhere is None or not job.elsewhere.carry(self, to, message, arrival + extra):
             self._refused(to, arrival + (arrival - now), now)
 
     def _refused(self, to: Address, back: float, now: float) -> None:
         """Nobody is there, or not yet: the connection to the peer's last life is refused at once."""
-        peer = to[0]
+        self.refused(to[0], self.job.hosts.known(to), back, now)
+
+    def refused(self, peer: Replica, life: Incarnation, back: float, now: float) -> None:
+        """The protocol hears at ``back`` that nobody is where ``peer`` had ``life`` last."""
         if self.reported.get(peer, 0.0) > now:
             return  # under way already
         self.reported[peer] = back
-        lost = e.PeerLost(peer, self.job.hosts.known(to), "connection refused")
-        self.job.kernel.at(back, self.handler, lost)
+        self.job.kernel.at(back, self.handler, e.PeerLost(peer, life, "connection refused"))
 
     def _link_failed(self, to: Address, round: Round, now: float) -> None:
         """Tell the protocol, once, when the connection to ``to`` gives up."""
@@ -344,14 +364,20 @@ class Process:
         if self.reported.get(peer) == failure.time:
             return
         self.reported[peer] = failure.time
-        target = self.job.processes.get(to)
-        life = target.member.incarnation if target is not None else 0
+        life = self._life_at(to)
         event: e.Event
         if failure.lost:
             event = e.PeerLost(peer, life, "the connection was reset")
         else:
             event = e.Transient(round, peer, "retry exceeded")
         self.job.kernel.at(max(now, failure.time), self.handler, event)
+
+    def _life_at(self, to: Address) -> Incarnation:
+        """Of the process that is there; 0 if there is none."""
+        target = self.job.processes.get(to)
+        if target is None and self.job.elsewhere is not None:
+            return self.job.hosts.known(to)
+        return 0 if target is None else target.member.incarnation
 
     def post_tap(self, effect: f.PostTap, now: float) -> None:
         data = self.device.buffer(effect.round).finished(effect.index)
@@ -373,10 +399,10 @@ class Process:
         """Up again when the network says; lost when it does not come back in time."""
         up = self.job.network.connected(self.address, (effect.peer, self.address[1]), now)
         if up == math.inf:
-            target = self.job.processes.get((effect.peer, self.address[1]))
-            life = target.member.incarnation if target is not None else 0
-            late = now + self.job.reset_after_s
-            self.job.kernel.at(late, self.handler, e.PeerLost(effect.peer, life, "no fresh connection"))
+            lost = e.PeerLost(
+                effect.peer, self._life_at((effect.peer, self.address[1])), "no fresh connection"
+            )
+            self.job.kernel.at(now + self.job.reset_after_s, self.handler, lost)
         else:
             self.job.kernel.at(up, self.handler, e.Reconnected(effect.peer))
 
@@ -399,7 +425,7 @@ class Process:
             return
         self._note_computed(plan, task, launched.reused, now)
         if self.leads:
-            self.job.the_hub.computing(self, plan.round, launched.ready[0], now)
+            self.job.hub_of_leaders.computing(self, plan.round, launched.ready[0], now)
         last = len(launched.ready) - 1
         for bucket, ready in enumerate(launched.ready):
             handler = self.on_last_bucket if bucket == last else self.handler
@@ -452,14 +478,14 @@ class Process:
 
     def measure(self, effect: f.Measure, now: float) -> None:
         if self.leads:
-            self.job.the_hub.reduced(self, effect.round, now)
+            self.job.hub_of_leaders.reduced(self, effect.round, now)
         self.lane.votes(now)
         self.lane.at(now, self.handler, e.Measured(effect.round, self.device.measure(effect.round)))
 
     def apply(self, effect: f.Apply, now: float) -> None:
         """The optimizer step; logged, as the device did it, when the device has it done."""
         if self.leads:
-            self.job.the_hub.applying(self, effect.plan.round, now)
+            self.job.hub_of_leaders.applying(self, effect.plan.round, now)
         plan, device, member = effect.plan, self.device, self.member
         contributing = member in plan.contributors
         base = [device.lineage, device.digest()]
@@ -549,7 +575,7 @@ class Process:
             self.handle(e.StoreAnswer(call, answer), at)
 
         assert isinstance(effect.request, s.Request)
-        self.job.the_hub.submit(self.address[0], effect.request, reply)
+        self.job.hub_of_leaders.submit(self.address[0], effect.request, reply)
 
     def watched(self, change: s.Change, now: float) -> None:
         self.handle(e.Watched(change), now)
@@ -558,7 +584,7 @@ class Process:
         self.job.hosts.left(self, effect.reason, effect.restart, now)
 
     def note(self, effect: f.Note, now: float) -> None:
-        self.job.the_hub.noted(self, effect, now)
+        self.job.hub_of_leaders.noted(self, effect, now)
 
     def _die(self, reason: str, now: float) -> None:
         """The device or the host failed: the protocol hears of it, and the process ends."""

@@ -1,0 +1,59 @@
+"""Runs against real time, of workers that are really killed and stopped: all invariants hold."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from tests.emulator.real_run import RealRun
+
+LEASE_S = 90.0
+
+
+def test_a_run_in_which_nothing_happens(tmp_path: Path) -> None:
+    with RealRun(tmp_path / "run", 5) as run:
+        found = run.end()
+    assert found["steps_committed"] == 5
+    assert found["faults_injected"] == 0
+    assert len(list((tmp_path / "run").glob("events.*.log"))) == 3
+    assert not (tmp_path / "run" / "workers.json").exists()
+
+
+def test_a_worker_that_is_killed_is_started_again_and_catches_up(tmp_path: Path) -> None:
+    with RealRun(tmp_path / "run", 40) as run:
+        run.until(lambda: run.steps >= 3)
+        killed = run.workers()[2]["replicas"]
+        run.signal(2, signal.SIGKILL)
+        run.until(lambda: run.count("installed") > 0)
+        assert run.workers()[4]["replicas"] == killed
+        found = run.end()
+    assert found["faults_by_kind"] == {"crash": 2}
+    assert {entry[2] for entry in run.entries() if entry[0] == "crash"} == set(killed)
+    assert {entry[2] for entry in run.entries() if entry[0] == "exit"} == set(killed)
+
+
+def test_a_worker_that_stands_still_past_its_lease_comes_back_as_a_zombie(tmp_path: Path) -> None:
+    with RealRun(tmp_path / "run", 45) as run:
+        run.until(lambda: run.steps >= 3)
+        stopped = set(run.workers()[2]["replicas"])
+        run.signal(2, signal.SIGSTOP)
+        run.until(lambda: run.count("fault") == len(stopped))
+        since = run.entries()[-1][1]
+        run.until(lambda: run.entries()[-1][1] > since + 2 * LEASE_S)
+        assert run.count("exit") == 0, "nobody can know that its processes are gone"
+        run.signal(2, signal.SIGCONT)
+        run.until(lambda: run.count("installed", lambda entry: entry[2] in stopped) > 0)
+        found = run.end()
+    assert found["faults_by_kind"] == {"pause": len(stopped)}
+    assert {entry[2] for entry in run.entries() if entry[0] == "exit"} == stopped
+
+
+def test_a_worker_that_is_killed_while_another_catches_up(tmp_path: Path) -> None:
+    with RealRun(tmp_path / "run", 60) as run:
+        run.until(lambda: run.steps >= 3)
+        run.signal(2, signal.SIGKILL)
+        run.until(lambda: run.count("register") > 4)
+        run.signal(3, signal.SIGKILL)
+        found = run.end()
+    assert found["faults_by_kind"] == {"crash": 4}
+    assert run.count("installed", lambda entry: entry[2] in (1, 2)) > 0
