@@ -7,6 +7,7 @@ not logged.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
 import time
@@ -85,13 +86,10 @@ class Side:
         self._flush()
         self._send()
         wait = min(LOOKS_EVERY_S, self._wall_until(self.job.kernel.next_time))
-        try:
-            heard = self._inbox.get(timeout=wait) if wait > 0 else self._inbox.get_nowait()
-            for _ in range(self._inbox.qsize() + 1):
-                self._hear(*heard)
-                heard = self._inbox.get_nowait()
-        except queue.Empty:
-            pass
+        with contextlib.suppress(queue.Empty):
+            self._hear(*(self._inbox.get(timeout=wait) if wait > 0 else self._inbox.get_nowait()))
+        for _ in range(self._inbox.qsize()):
+            self._hear(*self._inbox.get_nowait())
 
     def _send(self) -> None:
         for link in self.links.values():

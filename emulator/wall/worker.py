@@ -50,6 +50,4 @@ def _work(settings: RunSettings, number: int, port: int, zero: float | None, pat
         job.run()
     finally:
         log.close()
-    side.leave(
-        Farewell(side.until, job.standing(), job.messages, peak_rss()), FAREWELL_S
-    )
+    side.leave(Farewell(side.until, job.standing(), job.messages, peak_rss()), FAREWELL_S)

@@ -152,6 +152,10 @@ class WorkerSide(Side):
 
     def _peer(self, word: w.Peer) -> None:
         for replica in word.replicas:
+            before = self.where.get(replica)
+            if before in self.links:  # of a worker that is gone: it may never have been connected
+                self.links.pop(before).close()
+                self.lost(before)
             self.where[replica] = word.number
         self.connect(word.number)
 

@@ -17,7 +17,7 @@ import psutil
 from conformance.checker import LogReader
 
 LIMIT_S = 100.0  # for anything to happen: a loaded machine is slow
-SPEED = 30
+SPEED = 40
 JOB = ["--replicas", "4", "--ranks-per-replica", "2", "--workers", "3", "--speed", str(SPEED)]
 CLI = "from emulator.cli import main; main()"
 

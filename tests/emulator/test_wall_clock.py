@@ -20,7 +20,7 @@ def test_a_run_in_which_nothing_happens(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_is_killed_is_started_again_and_catches_up(tmp_path: Path) -> None:
-    with RealRun(tmp_path / "run", 40) as run:
+    with RealRun(tmp_path / "run", 30) as run:
         run.until(lambda: run.steps >= 3)
         killed = run.workers()[2]["replicas"]
         run.signal(2, signal.SIGKILL)
@@ -33,7 +33,7 @@ def test_a_worker_that_is_killed_is_started_again_and_catches_up(tmp_path: Path)
 
 
 def test_a_worker_that_stands_still_past_its_lease_comes_back_as_a_zombie(tmp_path: Path) -> None:
-    with RealRun(tmp_path / "run", 45) as run:
+    with RealRun(tmp_path / "run", 32) as run:
         run.until(lambda: run.steps >= 3)
         stopped = set(run.workers()[2]["replicas"])
         run.signal(2, signal.SIGSTOP)
@@ -49,7 +49,7 @@ def test_a_worker_that_stands_still_past_its_lease_comes_back_as_a_zombie(tmp_pa
 
 
 def test_a_worker_that_is_killed_while_another_catches_up(tmp_path: Path) -> None:
-    with RealRun(tmp_path / "run", 60) as run:
+    with RealRun(tmp_path / "run", 40) as run:
         run.until(lambda: run.steps >= 3)
         run.signal(2, signal.SIGKILL)
         run.until(lambda: run.count("register") > 4)
@@ -57,3 +57,13 @@ def test_a_worker_that_is_killed_while_another_catches_up(tmp_path: Path) -> Non
         found = run.end()
     assert found["faults_by_kind"] == {"crash": 4}
     assert run.count("installed", lambda entry: entry[2] in (1, 2)) > 0
+
+
+def test_all_workers_are_killed_at_once(tmp_path: Path) -> None:
+    with RealRun(tmp_path / "run", 12) as run:
+        run.until(lambda: run.steps >= 2)
+        for worker in (1, 2, 3):
+            run.signal(worker, signal.SIGKILL)
+        found = run.end()
+    assert found["faults_by_kind"] == {"crash": 8}
+    assert found["rolled_back_steps"] >= 2, "nobody had a state to go on from but the initial one"
