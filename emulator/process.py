@@ -23,6 +23,7 @@ from ftruntime.protocol.plan import Plan
 from ftruntime.protocol.rank import Rank
 from ftruntime.protocol.task import Part, Task
 
+from . import broken_links
 from .commands import Life
 from .device import FingerprintDevice
 from .kernel import Handler
@@ -230,15 +231,15 @@ class Process:
     def _deliver_chunk(self, buffers: RingBuffers, chunk: m.Chunk, arrival: float, now: float) -> None:
         """The neighbour is gone, the link fails, or the end of a transfer must be told."""
         if buffers.right is None and self.job.elsewhere is None:
-            self._refused(buffers.target, now, now)
+            broken_links.refused(self, buffers.target, now, now)
             return
         if arrival == math.inf:
-            self._link_failed(buffers.target, chunk.round, now)
+            broken_links.failed(self, buffers.target, chunk.round, now)
             return
         if buffers.right is not None:
             buffers.at(arrival, buffers.right, chunk)
         elif not self.job.elsewhere.carry(self, buffers.target, chunk, arrival):  # type: ignore[union-attr]
-            self._refused(buffers.target, now, now)
+            broken_links.refused(self, buffers.target, now, now)
             return
         if self.job.completions:
             self.lane.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
@@ -336,7 +337,7 @@ class Process:
         self.sent += 1
         arrival = job.network.arrival(self.address, to, size, now)
         if arrival == math.inf:
-            self._link_failed(to, getattr(message, "round", -1), now)
+            broken_links.failed(self, to, getattr(message, "round", -1), now)
             return
         target = job.processes.get(to)
         if target is not None and target.alive and target.member.incarnation:
@@ -344,40 +345,7 @@ class Process:
             at = self.lane.at if type(message) in RING else job.kernel.at
             at(arrival + extra, bound, e.Received(self.address, message))
         elif job.elsewhere is None or not job.elsewhere.carry(self, to, message, arrival + extra):
-            self._refused(to, arrival + (arrival - now), now)
-
-    def _refused(self, to: Address, back: float, now: float) -> None:
-        """Nobody is there, or not yet: the connection to the peer's last life is refused at once."""
-        self.refused(to[0], self.job.hosts.known(to), back, now)
-
-    def refused(self, peer: Replica, life: Incarnation, back: float, now: float) -> None:
-        """The protocol hears at ``back`` that nobody is where ``peer`` had ``life`` last."""
-        if self.reported.get(peer, 0.0) > now:
-            return  # under way already
-        self.reported[peer] = back
-        self.job.kernel.at(back, self.handler, e.PeerLost(peer, life, "connection refused"))
-
-    def _link_failed(self, to: Address, round: Round, now: float) -> None:
-        """Tell the protocol, once, when the connection to ``to`` gives up."""
-        failure = self.job.network.failure(self.address, to)
-        peer = to[0]
-        if self.reported.get(peer) == failure.time:
-            return
-        self.reported[peer] = failure.time
-        life = self._life_at(to)
-        event: e.Event
-        if failure.lost:
-            event = e.PeerLost(peer, life, "the connection was reset")
-        else:
-            event = e.Transient(round, peer, "retry exceeded")
-        self.job.kernel.at(max(now, failure.time), self.handler, event)
-
-    def _life_at(self, to: Address) -> Incarnation:
-        """Of the process that is there; 0 if there is none."""
-        target = self.job.processes.get(to)
-        if target is None and self.job.elsewhere is not None:
-            return self.job.hosts.known(to)
-        return 0 if target is None else target.member.incarnation
+            broken_links.refused(self, to, arrival + (arrival - now), now)
 
     def post_tap(self, effect: f.PostTap, now: float) -> None:
         data = self.device.buffer(effect.round).finished(effect.index)
@@ -394,17 +362,6 @@ class Process:
         message = m.RangeData(*fields, True, data)
         self.host_free = max(now, self.host_free) + self.device.range_bytes / self.job.host_bps
         self._transmit(effect.to, message, HOST, now, Process.on_range, extra=self.host_free - now)
-
-    def reconnect(self, effect: f.Reconnect, now: float) -> None:
-        """Up again when the network says; lost when it does not come back in time."""
-        up = self.job.network.connected(self.address, (effect.peer, self.address[1]), now)
-        if up == math.inf:
-            lost = e.PeerLost(
-                effect.peer, self._life_at((effect.peer, self.address[1])), "no fresh connection"
-            )
-            self.job.kernel.at(now + self.job.reset_after_s, self.handler, lost)
-        else:
-            self.job.kernel.at(up, self.handler, e.Reconnected(effect.peer))
 
     def connect(self, effect: f.Connect, now: float) -> None:
         """Connections are made ahead of need; the time that this takes is in the warm-up."""
@@ -604,7 +561,7 @@ CARRY_OUT: dict[type[f.Effect], Callable[[Process, Any, float], None]] = {
     f.PostTap: Process.post_tap,
     f.StoreTap: Process.store_tap,
     f.SendRange: Process.send_range,
-    f.Reconnect: Process.reconnect,
+    f.Reconnect: broken_links.reconnect,
     f.Connect: Process.connect,
     f.Launch: Process.launch,
     f.Hold: Process.hold,

@@ -75,7 +75,7 @@ class HubSide(Side):
         shares: list[tuple[Replica, ...]],
         seconds: float,
         start: Callable[[int, tuple[Replica, ...], float | None], Worker],
-        bury: Callable[[Worker], object],
+        bury: Callable[[Any], object],
     ) -> None:
         super().__init__(0, port, speed)
         self._shares, self._seconds, self._start, self._bury = shares, seconds, start, bury
@@ -219,7 +219,7 @@ class HubSide(Side):
     def report(self, report: Told, now: float) -> None:
         raise AssertionError("only hosts report")
 
-    def tell_mate(self, *_: object) -> None:
+    def tell(self, *_: object) -> None:
         raise AssertionError("the hub has no ranks")
 
     # -- what is heard ----------------------------------------------------------------------------------

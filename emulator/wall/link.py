@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ BEATS_EVERY_S = 60.0
 MOST_WAITING = 256 << 20  # bytes that may wait for a peer that takes nothing
 TAG = 1
 
+Gloo: Any = dist.ProcessGroupGloo  # of which torch has no complete types
 Heard = Callable[[int, "bytes | None"], object]
 
 
@@ -93,7 +95,7 @@ class Link:
                 self.closed = True
             self._heard(self.other, None)
 
-    def _connect(self) -> dist.ProcessGroupGloo | None:
+    def _connect(self) -> Any:
         """Meet the other process; None if the link is closed before. Raises RuntimeError."""
         low, high = sorted((self._own, self.other))
         limit = datetime.timedelta(seconds=SILENT_S)
@@ -105,11 +107,11 @@ class Link:
             if self.closed:
                 return None
             time.sleep(LOOKS_EVERY_S)
-        options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
+        options = Gloo._Options()
+        options._devices = [Gloo.create_device(hostname=LOOPBACK)]
         options._threads, options._timeout = 1, limit
         self._store = tcp
-        return dist.ProcessGroupGloo(store, int(self._own == high), 2, options)
+        return Gloo(store, int(self._own == high), 2, options)
 
     def _receive(self) -> bytes:
         group, peer = self._group, int(self._own < self.other)

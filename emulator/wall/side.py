@@ -7,6 +7,7 @@ not logged.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import math
 import queue
@@ -24,7 +25,7 @@ LOOKS_EVERY_S = 0.05  # at most that long nobody looks around
 STOPPED_S = 0.5  # a process that comes so much too late has stood still: what was due happens now
 
 
-class Side:
+class Side(abc.ABC):
     """One process of the run.
 
     number: of this process; 0 is the hub, and no number is given twice
@@ -119,12 +120,13 @@ class Side:
 
     # -- what each side does with it --------------------------------------------------------------------
 
+    @abc.abstractmethod
     def hear(self, other: int, word: AnyWord) -> None:
-        raise NotImplementedError
+        """Process ``other`` says something."""
 
     def connected(self, other: int) -> None:
         """The link with ``other`` is up."""
 
+    @abc.abstractmethod
     def lost(self, other: int) -> None:
         """The link with ``other`` is lost."""
-        raise NotImplementedError

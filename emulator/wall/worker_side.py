@@ -14,6 +14,7 @@ from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
 from ftruntime.protocol.ids import Address, Position, Replica
 
+from .. import broken_links
 from ..commands import SEES_DEATH_S, Life, Told
 from ..process import RING
 from . import words as w
@@ -88,9 +89,7 @@ class WorkerSide(Side):
     def command(self, command: Told, now: float) -> None:
         raise AssertionError("only the hub commands")
 
-    def tell_mate(
-        self, process: Process, to: Address, message: m.Message, arrival: float, ordered: bool
-    ) -> None:
+    def tell(self, process: Process, to: Address, message: m.Message, arrival: float, ordered: bool) -> None:
         raise AssertionError("all ranks of a replica are run by one worker")
 
     # -- links ---------------------------------------------------------------------------------------------
@@ -140,7 +139,7 @@ class WorkerSide(Side):
         process = self.job.processes.get(word.to)
         if process is not None:
             time = max(word.time, self.until)
-            process.refused(word.peer[0], word.incarnation, time, self.job.kernel.now)
+            broken_links.refused_by(process, word.peer[0], word.incarnation, time, self.job.kernel.now)
 
     def _reset(self, word: w.Reset) -> None:
         (replica, position), job = word.address, self.job

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 from pathlib import Path
 
-from tests.emulator.real_run import RealRun
+from click.testing import CliRunner
+
+from emulator.cli import main
+from emulator.rundir import RunDir
+from emulator.settings_file import make_settings
+
+from .real_run import LIMIT_S, RealRun
 
 LEASE_S = 90.0
 
@@ -67,3 +75,40 @@ def test_all_workers_are_killed_at_once(tmp_path: Path) -> None:
         found = run.end()
     assert found["faults_by_kind"] == {"crash": 8}
     assert found["rolled_back_steps"] >= 2, "nobody had a state to go on from but the initial one"
+
+
+def test_a_replay_of_real_time_is_refused_in_one_line(tmp_path: Path) -> None:
+    settings = make_settings({"clock": "wall"})
+    folder = RunDir.create(tmp_path / "run", settings)
+    ran = CliRunner().invoke(main, ["replay", str(folder.path)])
+    assert ran.exit_code == 2
+    assert "real time does not repeat" in ran.stderr
+
+
+def test_ctrl_c_leaves_what_there_is_and_nobody_behind(tmp_path: Path) -> None:
+    with RealRun(tmp_path / "run", 500) as run:
+        run.until(lambda: run.steps >= 2)
+        run.process.send_signal(signal.SIGINT)
+        out, err = run.process.communicate(timeout=LIMIT_S)
+        assert run.process.returncode == 130, (out, err)
+        assert run.left() == []
+    assert json.loads(out)["interrupted"] is True
+    assert run.entries()[-1][0] == "end"
+
+
+def test_a_hub_that_is_killed_leaves_nobody_behind(tmp_path: Path) -> None:
+    with RealRun(tmp_path / "run", 500) as run:
+        run.until(lambda: run.steps >= 2)
+        run.process.kill()
+        assert run.left() == []
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        with RealRun(tmp_path / "run", 5, "--port", port) as run:
+            _, err = run.process.communicate(timeout=LIMIT_S)
+    assert run.process.returncode == 2
+    assert f"port 127.0.0.1:{port} cannot be had" in err and "Traceback" not in err
