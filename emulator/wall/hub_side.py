@@ -227,6 +227,9 @@ class HubSide(Side):
     def hear(self, other: int, word: w.AnyWord) -> None:
         HEAR[type(word)](self, other, word)
 
+    def connected(self, other: int) -> None:
+        """A worker is connected; it says itself when it is with all others, too."""
+
     def _is_ready(self, other: int, word: w.Ready) -> None:
         self._ready[other] = word.peers
 

@@ -124,6 +124,7 @@ class Side(abc.ABC):
     def hear(self, other: int, word: AnyWord) -> None:
         """Process ``other`` says something."""
 
+    @abc.abstractmethod
     def connected(self, other: int) -> None:
         """The link with ``other`` is up."""
 
