@@ -149,6 +149,7 @@ def host_crew(settings: RunSettings, log: Path) -> Iterator[HostCrew]:
     from ..workers.wire import free_port
 
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # a name look-up may take 5 s without
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # that a store is gone at the end is no news
     port, limit = settings.port or free_port(), datetime.timedelta(seconds=settings.worker_timeout)
     try:
         store = dist.TCPStore(LOOPBACK, port, is_master=True, wait_for_workers=False, timeout=limit)

@@ -94,6 +94,22 @@ class RealRun:
         assert found["complete"]
         return found
 
+    def stop(self, more: int = 3) -> dict[str, Any]:
+        """The summary of a run that is interrupted ``more`` steps later: none was violated, nobody is left.
+
+        How many steps a run needs to see what it is to see is a question of how fast workers start here."""
+        steps = self.steps + more
+        self.until(lambda: self.steps >= steps)
+        self.process.send_signal(signal.SIGINT)
+        out, err = self.process.communicate(timeout=LIMIT_S)
+        assert self.process.returncode == 130, (out, err)
+        assert self.left() == []
+        found: dict[str, Any] = json.loads(out)
+        assert {
+            name: each["violated"] for name, each in found["invariants"].items() if each["violated"]
+        } == {}
+        return found
+
     def left(self) -> list[int]:
         """Workers that still are there, though the run is over."""
         limit = time.monotonic() + 5.0
