@@ -64,6 +64,10 @@ DETAILS = (
     Option("fan_out", int, "Children of a rank in the tree of its replica."),
     Option("fold", bool, "Run positions that behave alike once, and count them (fingerprint only)."),
     Option("workers", int, "Processes that run the job together; the trace is the same."),
+    Option(
+        "clock", _choice("clock"), "wall: real time; each worker is a host, and may be killed or stopped."
+    ),
+    Option("speed", float, "Virtual seconds in a second, for --clock wall."),
     Option("port", int, "Where workers meet on this machine.", "one that is free"),
     Option("worker_timeout", float, "Seconds that workers wait for each other at most."),
     Option("hbm_gib", float, "GiB of memory of a mock GPU."),
@@ -121,6 +125,7 @@ def emulate(config: Path | None, run_dir: Path | None, as_json: bool, quiet: boo
       fthsdp emulate --replicas 12 --ranks-per-replica 8192 --steps 3 --json
       fthsdp emulate --replicas 12 --ranks-per-replica 8192 --steps 3 --workers 2
       fthsdp emulate --replicas 12 --ranks-per-replica 8192 --steps 4320 --faults table --fold
+      fthsdp emulate --clock wall --speed 20 --replicas 6 --workers 3 --steps 60
       fthsdp emulate --config job.toml --run-dir runs/mine
 
     \b

@@ -43,6 +43,9 @@ from .store import StoreConfig
 if TYPE_CHECKING:
     from .points import Points
     from .tensor_pool import Pool
+    from .wall.far_hub import FarHub
+    from .wall.hub_side import HubSide
+    from .wall.worker_side import WorkerSide
     from .workers.windows import Windows
 
 Faults = Schedule | Iterator[tuple[AnyFault, ...]]
@@ -71,7 +74,7 @@ class Emulation:
         on_span: OnSpan | None = None,
         corpus: Readable | None = None,
         points: bool = False,
-        crossing: Windows | None = None,
+        crossing: Windows | HubSide | WorkerSide | None = None,
     ) -> None:
         self.settings, self.config, self.shape = settings, settings.job_config(), settings.shape()
         replicas, ranks = self.config.replicas, self.config.ranks_per_replica
@@ -90,12 +93,7 @@ class Emulation:
         self.processes: dict[Address, Process] = {}
         self.messages_of_the_dead = 0
         self.completions = self.config.ftar.slots < 2
-        self.storage_s, self.host_bps = STORAGE_S, HOST_BPS
-        self._compute = _compute(settings)
-        self.reduce_s = 1.0 / self._compute.reduce_bps
-        self._shared = _shared(settings, self._compute)
-        self.pooled = True  # tensor fidelity: a replica's ranks compute together; False in tests
-        self._pool: Pool | None = None
+        self._model_devices(settings)
         self.crossing = crossing
         self.positions: Sequence[Position] = range(ranks) if crossing is None else crossing.positions
         self._look_every = max(1, ranks // 64)
@@ -104,6 +102,8 @@ class Emulation:
         self._corpus = corpus or _corpus(settings, self.config.stream_count)
         self.read: Callable[[tuple[SampleRange, ...]], Corpus] = lru_cache(maxsize=512)(self._read)
         self.storage = Storage()
+        self.elsewhere: WorkerSide | None = None  # the way to replicas that other processes run
+        self.away: HubSide | None = None  # the way to processes that run all replicas
         self.hosts = Hosts(self)
         self.hub: Hub | None = None
         if crossing is None or crossing.is_hub:
@@ -123,6 +123,15 @@ class Emulation:
             self.folds = Folds(self, self._faults)
         if crossing is not None:
             crossing.begin(self)
+
+    def _model_devices(self, settings: RunSettings) -> None:
+        """What machines take, and what all devices share."""
+        self.storage_s, self.host_bps = STORAGE_S, HOST_BPS
+        self._compute = _compute(settings)
+        self.reduce_s = 1.0 / self._compute.reduce_bps
+        self._shared = _shared(settings, self._compute)
+        self.pooled = True  # tensor fidelity: a replica's ranks compute together; False in tests
+        self._pool: Pool | None = None
 
     # -- progress ----------------------------------------------------------------------------------
 
@@ -199,6 +208,11 @@ class Emulation:
         assert self.hub is not None, "only the process of the hub knows this"
         return self.hub
 
+    @property
+    def hub_of_leaders(self) -> Hub | FarHub:
+        """What leaders talk to."""
+        return self.the_hub if self.elsewhere is None else self.elsewhere.hub
+
     def careful(self) -> frozenset[Position] | None:
         """Where links fail, messages of a ring may end in a no that stops other positions at once."""
         self.network.forget_old(self.kernel.now)  # no lane has come further than the next event outside
@@ -215,13 +229,21 @@ class Emulation:
     def _finish(self, reason: str) -> None:
         if self.hub is None:
             return
+        if self.away is not None:
+            self.kernel.now = self.away.see_off()
         now = self.kernel.now
         self.hub.finish(now)
         self.log(["last_fault", min(now, self._injector.last_ended)])
-        standing = [self._standing(r) for r in range(self.config.replicas) if (r, 0) in self.processes]
+        standing = self.standing()
         self.log(["end", now, standing, reason])
 
-    def _standing(self, replica: Replica) -> list[object]:
+    def standing(self) -> list[list[Any]]:
+        """Of each replica's leader: replica, incarnation, step, lineage, whether it is healthy."""
+        if self.away is not None:
+            return self.away.standing
+        return [self._standing(r) for r in range(self.config.replicas) if (r, 0) in self.processes]
+
+    def _standing(self, replica: Replica) -> list[Any]:
         process = self.processes[replica, 0]
         member = process.rank.member
         healthy = (
@@ -283,6 +305,8 @@ class Emulation:
 
     def inject(self, faults: tuple[AnyFault, ...], now: float) -> None:
         """``faults`` take effect now."""
+        if self.away is not None:
+            self.away.inject(faults, now)
         for fault in faults:
             self._injector.inject(fault, now)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -119,7 +120,7 @@ def _run(
         path = folder.path / EVENTS
         with (
             TraceWriter(folder.path / TRACE, settings.replicas) as trace,
-            crew(settings, faults, path, meeting) as team,
+            _crew(settings, faults, path, meeting) as team,
         ):
             log = EventLog(path)
             emulation = build(settings, faults, log, trace.span, progress, team.crossing)
@@ -128,7 +129,7 @@ def _run(
             interrupted, error = drive(emulation, log, progress, team)
             if not error:
                 team.finish()
-            if team.parts:
+            if team.messages:
                 emulation.messages_of_the_dead += team.messages
             total = team.total(log)
             wall = time.perf_counter() - began
@@ -143,6 +144,16 @@ def _run(
     return _write(
         settings, folder, emulation, total, checked, Ended(interrupted, error or not_kept, wall, spent)
     )
+
+
+def _crew(
+    settings: RunSettings, faults: Faults, path: Path, meeting: Meeting | None
+) -> AbstractContextManager[Any]:
+    if settings.clock == "wall":
+        from .wall import host_crew
+
+        return host_crew(settings, path)
+    return crew(settings, faults, path, meeting)
 
 
 def _keep_faults(settings: RunSettings, folder: RunDir, emulation: Any) -> str:

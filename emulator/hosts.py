@@ -63,7 +63,7 @@ class Hosts:
             if position in command.hang:
                 process.stick()
         if 0 in team:
-            job.the_hub.watch(team[0])
+            job.hub_of_leaders.watch(team[0])
             team[0].handle(e.Started(), now)
 
     def _end(self, command: End, now: float) -> None:
@@ -73,6 +73,8 @@ class Hosts:
                 del self._job.processes[process.address]
             self.kill(process, now)
             self._ended.append(process)
+        if self._job.elsewhere is not None:
+            self._job.elsewhere.ended(command.life, now)
 
     def detach(self, replica: Replica) -> list[Process]:
         """Take the processes for dead without ending them: they may come back as zombies."""
@@ -122,6 +124,12 @@ class Hosts:
             if other != replica and peer is not None:
                 latency = job.network.link(process.address, peer.address)[0]
                 job.kernel.at(now + latency, peer.handler, lost)
+        if job.elsewhere is not None:
+            job.elsewhere.died(process, now)
+
+    def saw(self, address: Address, incarnation: Incarnation) -> None:
+        """Somebody at ``address``, which is run elsewhere, has this life, or had it last."""
+        self._known[address] = max(incarnation, self._known.get(address, 0))
 
     def known(self, address: Address) -> Incarnation:
         """The last life that anybody had a connection to at ``address``; 0 if none had."""

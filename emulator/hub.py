@@ -8,15 +8,15 @@ command (``commands.py``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from faultinject import Agenda, Phase, Schedule
 from ftruntime.protocol import effects as f
 from ftruntime.protocol import store as s
 from ftruntime.protocol.head import Head
-from ftruntime.protocol.ids import Replica
+from ftruntime.protocol.ids import Address, Incarnation, Replica, Step
 
-from .commands import COMMAND_S, Forget, Inject, Told
+from .commands import COMMAND_S, Forget, Inject, Life, Told
 from .operated import OperatedLauncher
 from .spans import OnSpan, Spans
 from .store import EmulatedStore, Reply, StoreConfig
@@ -30,9 +30,29 @@ FIRST_WARM_UP_S = 1.0  # a run begins with processes that are warm
 PHASES = {"begin": Phase.PLAN, "voted": Phase.COMMIT, "fetching": Phase.FETCH, "prepared": Phase.JOIN}
 
 
+class AnyLeader(Protocol):
+    """What the hub must know of a leader, wherever that is run: see ``Process``."""
+
+    @property
+    def address(self) -> Address: ...
+    @property
+    def life(self) -> Life: ...
+    @property
+    def incarnation(self) -> Incarnation: ...
+    @property
+    def at_step(self) -> Step: ...
+    @property
+    def trains(self) -> bool: ...
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def leads(self) -> bool: ...
+
+
 class Hub:
     """What is there once in ``job``.
 
+    hears_of_ends: whether hosts say when a life has ended
     over:    when the run is over, virtual seconds; infinity while that is not known
     rounds:  the number of the last round that was opened
     """
@@ -46,6 +66,7 @@ class Hub:
         self.store = EmulatedStore(self.kernel, store, self._store_log)
         self.launcher = OperatedLauncher(self, FIRST_WARM_UP_S)
         self.agenda = Agenda(schedule)
+        self.hears_of_ends = False  # hosts say when nothing of a life is left
         self.over = float("inf")
         self.rounds = self.steps_committed = 0
         self.productive = 0.0
@@ -84,7 +105,7 @@ class Hub:
 
     # -- what leaders say of themselves -------------------------------------------------------------------
 
-    def noted(self, leader: Process, note: f.Note, now: float) -> None:
+    def noted(self, leader: AnyLeader, note: f.Note, now: float) -> None:
         """A leader says where it is: for spans, states, and faults that wait for a phase."""
         if note.what == "registered":
             self._log_start(leader, now)
@@ -95,28 +116,27 @@ class Hub:
             self._phase(leader, PHASES[note.what], now)
         self._look_at_checkpoints(now)
 
-    def _nothing(self, leader: Process, note: f.Note, now: float) -> None:
+    def _nothing(self, leader: AnyLeader, note: f.Note, now: float) -> None:
         """A note for people only."""
 
-    def _log_start(self, leader: Process, now: float) -> None:
-        replica, incarnation = leader.address[0], leader.member.incarnation
+    def _log_start(self, leader: AnyLeader, now: float) -> None:
+        replica, incarnation = leader.address[0], leader.incarnation
         self.launcher.registered(leader.life, incarnation)
         self.log(["start", now, replica, incarnation, "first" if incarnation == 1 else "restarted"])
 
-    def _registered(self, leader: Process, note: f.Note, now: float) -> None:
+    def _registered(self, leader: AnyLeader, note: f.Note, now: float) -> None:
         replica = leader.address[0]
         self._spans.end(replica, "restart", now)
         self._spans.begin(replica, "warm-up", now)
         self._spans.begin(replica, "catch-up", now)
 
-    def _prepared(self, leader: Process, note: f.Note, now: float) -> None:
+    def _prepared(self, leader: AnyLeader, note: f.Note, now: float) -> None:
         self._spans.end(leader.address[0], "warm-up", now)
 
-    def _begun(self, leader: Process, note: f.Note, now: float) -> None:
-        replica, protocol = leader.address[0], leader.rank.leader
-        assert protocol is not None
+    def _begun(self, leader: AnyLeader, note: f.Note, now: float) -> None:
+        replica = leader.address[0]
         self._spans.end(replica, "commit", now)
-        if protocol.run is not None:
+        if leader.trains:
             self._state(replica, "up")
             self._spans.end_all(replica, now)
             self._spans.begin(replica, "compute", now, round=note.round)
@@ -129,40 +149,40 @@ class Hub:
         if self.launcher.runs(replica):
             self.launcher.states[replica] = state
 
-    def _voted(self, leader: Process, note: f.Note, now: float) -> None:
+    def _voted(self, leader: AnyLeader, note: f.Note, now: float) -> None:
         self._spans.follow(leader.address[0], "vote", "quorum", now, round=note.round)
 
-    def _applied(self, leader: Process, note: f.Note, now: float) -> None:
+    def _applied(self, leader: AnyLeader, note: f.Note, now: float) -> None:
         self._spans.end(leader.address[0], "quorum", now)
         self._spans.end(leader.address[0], "commit", now)
 
-    def computing(self, leader: Process, round: int, ready: float, now: float) -> None:
+    def computing(self, leader: AnyLeader, round: int, ready: float, now: float) -> None:
         """The leader's own rank has launched forward and backward; gradients are there at ``ready``."""
         self._phase(leader, Phase.FORWARD, now)
         self.kernel.at((now + ready) / 2.0, self._in_backward, leader)
 
-    def _in_backward(self, leader: Process, now: float) -> None:
+    def _in_backward(self, leader: AnyLeader, now: float) -> None:
         if leader.alive and leader.leads:
             self._phase(leader, Phase.BACKWARD, now)
 
-    def reducing(self, leader: Process, round: int, now: float) -> None:
+    def reducing(self, leader: AnyLeader, round: int, now: float) -> None:
         """The leader's own rank has its gradients: what is left is FTAR."""
         self._spans.follow(leader.address[0], "compute", "ftar", now, round=round)
         self._phase(leader, Phase.FTAR, now)
 
-    def reduced(self, leader: Process, round: int, now: float) -> None:
+    def reduced(self, leader: AnyLeader, round: int, now: float) -> None:
         """The leader's own rank has every bucket: the vote begins."""
         self._spans.follow(leader.address[0], "ftar", "vote", now, round=round)
         self._phase(leader, Phase.VOTE, now)
 
-    def applying(self, leader: Process, round: int, now: float) -> None:
+    def applying(self, leader: AnyLeader, round: int, now: float) -> None:
         """The decision is known to the leader's own rank."""
         self._spans.follow(leader.address[0], "quorum", "commit", now, round=round)
         self._phase(leader, Phase.APPLY, now)
 
-    def _phase(self, leader: Process, phase: Phase, now: float) -> None:
+    def _phase(self, leader: AnyLeader, phase: Phase, now: float) -> None:
         """Faults that wait for this phase fall due."""
-        due = self.agenda.at_phase(leader.address[0], leader.rank.member.step, phase)
+        due = self.agenda.at_phase(leader.address[0], leader.at_step, phase)
         if due:
             self.command(Inject(due), now)
 
@@ -197,7 +217,7 @@ class Hub:
         self.command(Forget(tuple(sorted(recorded)), oldest), now)
 
 
-NOTED: dict[str, Callable[[Hub, Process, f.Note, float], None]] = {
+NOTED: dict[str, Callable[[Hub, AnyLeader, f.Note, float], None]] = {
     "registered": Hub._registered,
     "prepared": Hub._prepared,
     "begin": Hub._begun,

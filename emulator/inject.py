@@ -42,12 +42,16 @@ class Injector:
         """``fault`` takes effect now."""
         if self.job.folds is not None:
             self.job.folds.happens(fault)
+        self.noted(fault, now)
+        if self.job.hub is not None or not isinstance(fault, OF_THE_HUB):
+            DO[type(fault)](self, fault, now)
+
+    def noted(self, fault: AnyFault, now: float) -> None:
+        """``fault`` happens now, whoever carries it out."""
         self.happened.append(fault)
         self._log("fault", fault, now)
         ends = now + getattr(fault, "duration", 0.0)
         self.last_ended = max(self.last_ended, ends)
-        if self.job.hub is not None or not isinstance(fault, OF_THE_HUB):
-            DO[type(fault)](self, fault, now)
 
     def _log(self, kind: str, fault: AnyFault, now: float) -> None:
         """Each fault is logged once, however many processes it touches."""

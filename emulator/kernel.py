@@ -302,6 +302,25 @@ class Kernel:
         if self._generations > MAX_GENERATIONS:
             raise KernelError(f"the instant {time!r} s never ends: events beget events without time passing")
 
+    def postpone(self, time: float) -> None:
+        """Let everything due before ``time`` be due then, in its order: this process has stood still."""
+        for lane in [lane for lanes in self._awake for lane in lanes]:
+            late = [pair for at, due in lane.due() if at < time for pair in due]
+            if late:
+                rest = {at: due for at, due in lane.due() if at >= time}
+                lane.replace(sorted({**rest, time: late + rest.get(time, [])}.items()))
+                self._first[lane.number < self.inner_lanes] = time
+        late, last = [], []
+        while self._times and self._times[0] < time:
+            at = heapq.heappop(self._times)
+            late += self._due.pop(at)
+            last += self._ordered.pop(at, [])
+        if late or last:
+            due = self._due.get(time)
+            due = self._open(time) if due is None else due
+            due[:0] = late
+            self._ordered[time] = last + self._ordered.get(time, [])
+
     @property
     def pending(self) -> int:
         """How many events are scheduled and have not run; costs one look at each distinct time."""

@@ -36,6 +36,7 @@ class Launcher:
         self.lives = [0] * replicas
         self.states = ["restarting"] * replicas
         self._registered: dict[Life, Incarnation] = {}
+        self._ending: dict[Life, tuple[str, bool]] = {}  # why, and whether it is to start again
         self._started = [0.0] * replicas
         self._quick = [0] * replicas
         self._delay = [0.0] * replicas
@@ -158,11 +159,26 @@ class Launcher:
 
     def _end(self, life: Life, reason: str, restart: bool, now: float) -> None:
         self._hub.command(End(life), now)
-        self._hub.kernel.at(now + 2.0 * COMMAND_S, self._ended, (life, reason, restart))
+        self._ending.setdefault(life, (reason, restart))
+        if not self._hub.hears_of_ends:
+            self._hub.kernel.at(now + 2.0 * COMMAND_S, self.ended, life)
 
-    def _ended(self, which: tuple[Life, str, bool], now: float) -> None:
+    def host_lost(self, replica: Replica, now: float) -> None:
+        """The machine with all processes of the replica is gone."""
+        self._died(Died((replica, self.lives[replica] - 1)), now)
+        for life in [life for life in self._ending if life[0] == replica]:
+            self.ended(life, now)
+
+    def incarnations(self, replica: Replica) -> list[Incarnation]:
+        """Of its registered lives that have not ended."""
+        return [incarnation for life, incarnation in self._registered.items() if life[0] == replica]
+
+    def ended(self, life: Life, now: float) -> None:
         """All processes of the life are gone."""
-        life, reason, restart = which
+        found = self._ending.pop(life, None)
+        if found is None:
+            return
+        reason, restart = found
         incarnation = self._registered.pop(life, 0)
         if incarnation:
             member = MemberId(life[0], incarnation)

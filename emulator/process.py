@@ -17,11 +17,12 @@ from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
 from ftruntime.protocol.errors import ErrorClass, ErrorReport
 from ftruntime.protocol.geometry import Geometry, geometry
-from ftruntime.protocol.ids import Address, MemberId, Position, Replica, Round
+from ftruntime.protocol.ids import Address, Incarnation, MemberId, Position, Replica, Round, Step
 from ftruntime.protocol.plan import Plan
 from ftruntime.protocol.rank import Rank
 from ftruntime.protocol.task import Part, Task
 
+from . import broken_links
 from .commands import Life
 from .device import FingerprintDevice
 from .kernel import Handler
@@ -81,6 +82,20 @@ class Process:
     @property
     def member(self) -> MemberId:
         return self.rank.member.me
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.rank.member.me.incarnation
+
+    @property
+    def at_step(self) -> Step:
+        """The step of the state that the replica holds, for its leader."""
+        return self.rank.member.step
+
+    @property
+    def trains(self) -> bool:
+        """Whether the replica is in a round that trains it, for its leader."""
+        return self.rank.leader is not None and self.rank.leader.run is not None
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -147,7 +162,7 @@ class Process:
             self.computing = -1
             self.device.computed()
             if self.leads:
-                self.job.the_hub.reducing(self, event.round, now)
+                self.job.hub_of_leaders.reducing(self, event.round, now)
         self.handle(event, now)
 
     def on_changed(self, event: e.Applied, now: float) -> None:
@@ -223,14 +238,18 @@ class Process:
 
     def _deliver_chunk(self, buffers: RingBuffers, chunk: m.Chunk, arrival: float, now: float) -> None:
         """The neighbour is gone, the link fails, or the end of a transfer must be told."""
-        if buffers.right is None:
-            self._refused(buffers.target, now, now)
+        if buffers.right is None and self.job.elsewhere is None:
+            broken_links.refused(self, buffers.target, now, now)
             return
         if arrival == math.inf:
-            self._link_failed(buffers.target, chunk.round, now)
+            broken_links.failed(self, buffers.target, chunk.round, now)
             return
-        if not send_spoilt(self, buffers, chunk, arrival):
-            buffers.at(arrival, buffers.right, chunk)
+        if buffers.right is not None:
+            if not send_spoilt(self, buffers, chunk, arrival):
+                buffers.at(arrival, buffers.right, chunk)
+        elif not self.job.elsewhere.carry(self, buffers.target, chunk, arrival):  # type: ignore[union-attr]
+            broken_links.refused(self, buffers.target, now, now)
+            return
         if self.job.completions:
             self.lane.at(arrival, self.handler, e.Sent(chunk.round, chunk.seq + 1))
 
@@ -309,7 +328,7 @@ class Process:
         self.sent += 1
         arrival = job.network.arrival(self.address, to, size, now)
         if arrival == math.inf:
-            self._link_failed(to, getattr(message, "round", -1), now)
+            broken_links.failed(self, to, getattr(message, "round", -1), now)
             return
         target = job.processes.get(to)
         if target is not None and target.alive and target.member.incarnation:
@@ -318,33 +337,8 @@ class Process:
             at(arrival + extra, bound, e.Received(self.address, message))
             if job.network.faulty and job.network.doubled:
                 at(arrival + extra, bound, e.Received(self.address, message))
-        else:
-            self._refused(to, arrival + (arrival - now), now)
-
-    def _refused(self, to: Address, back: float, now: float) -> None:
-        """Nobody is there, or not yet: the connection to the peer's last life is refused at once."""
-        peer = to[0]
-        if self.reported.get(peer, 0.0) > now:
-            return  # under way already
-        self.reported[peer] = back
-        lost = e.PeerLost(peer, self.job.hosts.known(to), "connection refused")
-        self.job.kernel.at(back, self.handler, lost)
-
-    def _link_failed(self, to: Address, round: Round, now: float) -> None:
-        """Tell the protocol, once, when the connection to ``to`` gives up."""
-        failure = self.job.network.failure(self.address, to)
-        peer = to[0]
-        if self.reported.get(peer) == failure.time:
-            return
-        self.reported[peer] = failure.time
-        target = self.job.processes.get(to)
-        life = target.member.incarnation if target is not None else 0
-        event: e.Event
-        if failure.lost:
-            event = e.PeerLost(peer, life, "the connection was reset")
-        else:
-            event = e.Transient(round, peer, "retry exceeded")
-        self.job.kernel.at(max(now, failure.time), self.handler, event)
+        elif job.elsewhere is None or not job.elsewhere.carry(self, to, message, arrival + extra):
+            broken_links.refused(self, to, arrival + (arrival - now), now)
 
     def post_tap(self, effect: f.PostTap, now: float) -> None:
         data = self.device.buffer(effect.round).finished(effect.index)
@@ -362,17 +356,6 @@ class Process:
         message = m.RangeData(*fields, True, data)
         self.host_free = max(now, self.host_free) + seconds
         self._transmit(effect.to, message, HOST, now, Process.on_range, extra=self.host_free - now)
-
-    def reconnect(self, effect: f.Reconnect, now: float) -> None:
-        """Up again when the network says; lost when it does not come back in time."""
-        up = self.job.network.connected(self.address, (effect.peer, self.address[1]), now)
-        if up == math.inf:
-            target = self.job.processes.get((effect.peer, self.address[1]))
-            life = target.member.incarnation if target is not None else 0
-            late = now + self.job.reset_after_s
-            self.job.kernel.at(late, self.handler, e.PeerLost(effect.peer, life, "no fresh connection"))
-        else:
-            self.job.kernel.at(up, self.handler, e.Reconnected(effect.peer))
 
     def connect(self, effect: f.Connect, now: float) -> None:
         """Connections are made ahead of need; the time that this takes is in the warm-up."""
@@ -396,7 +379,7 @@ class Process:
             return
         self._note_computed(plan, task, launched.reused, now)
         if self.leads:
-            self.job.the_hub.computing(self, plan.round, launched.ready[0], now)
+            self.job.hub_of_leaders.computing(self, plan.round, launched.ready[0], now)
         last = len(launched.ready) - 1
         for bucket, ready in enumerate(launched.ready):
             handler = self.on_last_bucket if bucket == last else self.handler
@@ -449,14 +432,14 @@ class Process:
 
     def measure(self, effect: f.Measure, now: float) -> None:
         if self.leads:
-            self.job.the_hub.reduced(self, effect.round, now)
+            self.job.hub_of_leaders.reduced(self, effect.round, now)
         self.lane.votes(now)
         self.lane.at(now, self.handler, e.Measured(effect.round, self.device.measure(effect.round)))
 
     def apply(self, effect: f.Apply, now: float) -> None:
         """The optimizer step; logged, as the device did it, when the device has it done."""
         if self.leads:
-            self.job.the_hub.applying(self, effect.plan.round, now)
+            self.job.hub_of_leaders.applying(self, effect.plan.round, now)
         if kernel_fails(self, now):
             return
         plan, device, member = effect.plan, self.device, self.member
@@ -524,7 +507,7 @@ class Process:
             self.handle(e.StoreAnswer(call, answer), at)
 
         assert isinstance(effect.request, s.Request)
-        self.job.the_hub.submit(self.address[0], effect.request, reply)
+        self.job.hub_of_leaders.submit(self.address[0], effect.request, reply)
 
     def watched(self, change: s.Change, now: float) -> None:
         self.handle(e.Watched(change), now)
@@ -533,7 +516,7 @@ class Process:
         self.job.hosts.left(self, effect.reason, effect.restart, now)
 
     def note(self, effect: f.Note, now: float) -> None:
-        self.job.the_hub.noted(self, effect, now)
+        self.job.hub_of_leaders.noted(self, effect, now)
 
     def die_of(self, reason: str, now: float) -> None:
         """The device or the host failed: the protocol hears of it, and the process ends."""
@@ -552,7 +535,7 @@ CARRY_OUT: dict[type[f.Effect], Callable[[Process, Any, float], None]] = {
     f.PostTap: Process.post_tap,
     f.StoreTap: Process.store_tap,
     f.SendRange: Process.send_range,
-    f.Reconnect: Process.reconnect,
+    f.Reconnect: broken_links.reconnect,
     f.Connect: Process.connect,
     f.Launch: Process.launch,
     f.Hold: Process.hold,

@@ -83,6 +83,11 @@ def replay(run_dir: Path, as_json: bool, quiet: bool) -> int:
 def _again(folder: RunDir, quiet: bool) -> Compared | None:
     """None when interrupted."""
     settings = folder.settings()
+    if settings.clock == "wall":
+        raise ConfigError(
+            f"{folder.path} was run with clock wall, and real time does not repeat: to have its faults in "
+            f"virtual time, give its {SCHEDULE} to fthsdp emulate --faults"
+        )
     recorded = _recorded(folder)
     faults = folder.schedule(settings.shape())
     with tempfile.TemporaryDirectory(prefix="fthsdp-replay-") as scratch:

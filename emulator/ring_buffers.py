@@ -60,4 +60,7 @@ class RingBuffers:
         self.target: Address = right_address
         self.at, self.network, self.reduce_s = process.lane.at, job.network, job.reduce_s
         self.nic, self.free = job.network.nic(process.address)
-        self.latency_s, self.byte_s = job.network.link(process.address, self.target) if right else (0.0, 0.0)
+        reached = right is not None or job.elsewhere is not None
+        self.latency_s, self.byte_s = (
+            job.network.link(process.address, self.target) if reached else (0.0, 0.0)
+        )

@@ -5,6 +5,7 @@ schedule.json        every fault that happened: a schedule that can be run again
 events.log           the event log; events.1.log ...: of other workers, read together with it
 summary.json         what came of it
 trace.perfetto.json  for ui.perfetto.dev
+workers.json         with --clock wall, while it runs: its worker processes
 error.txt            only if the emulation itself failed: the traceback
 
 Every file but the log is written beside its place and moved there, so none is ever half there.
@@ -29,9 +30,10 @@ from .settings import RunSettings
 from .settings_file import SCHEMA_KEY, make_settings, to_json
 
 SETTINGS, SCHEDULE, EVENTS = "settings.json", "schedule.json", "events.log"
+PIDS = "workers.json"
 SUMMARY, TRACE, ERROR = "summary.json", "trace.perfetto.json", "error.txt"
 OF_WORKERS = ("events.*.log", "events.*.error")
-FILES = (SETTINGS, SCHEDULE, EVENTS, SUMMARY, TRACE, ERROR)
+FILES = (SETTINGS, SCHEDULE, EVENTS, SUMMARY, TRACE, ERROR, PIDS)
 RUNS = Path("runs")  # where a run goes that names no folder
 MOST_BYTES = 64 << 20  # of a summary
 MOST_NAMES = 1_000

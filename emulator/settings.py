@@ -23,6 +23,8 @@ MEMORY_PER_RANK = 6_000  # bytes of this process for one emulated rank in finger
 MEMORY_FACTOR = {"fingerprint": 1, "tensor": 8}
 PATIENCE = 0.75  # of a step, for the chunk time-out
 MOST_BUCKETS = 4_096
+HURRY_S = 0.5  # wall time that a busy machine may take to pass a word from process to process
+MOST_SPEED = 50.0  # virtual seconds a second: beyond, the time-outs of the protocol would be too short
 MOST_FAULTS = (
     50_000  # expected of a run: half of what a schedule may hold, for a run takes longer with faults
 )
@@ -54,6 +56,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     workers:            processes that run the job together; any number gives the same trace
     port:               on which workers of one machine meet; 0: one that is free
     worker_timeout:     seconds that workers wait for each other at most
+    clock:              "virtual", or "wall": workers are hosts that can be killed, each with whole replicas
+    speed:              virtual seconds in a second of the wall clock
     overrides:          any other key of JobConfig, nested as there; they win over the fields above
     """
 
@@ -88,6 +92,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     workers: int = 1
     port: int = 0
     worker_timeout: float = 300.0
+    clock: Literal["virtual", "wall"] = "virtual"
+    speed: float = 1.0
     overrides: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -126,7 +132,16 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         chunk time-outs must be longer than a step, or it would be taken for stalled."""
         default = Timeouts()
         patient = PATIENCE * self.step_seconds * (1 + self.jitter)
-        return {"chunk": min(max(default.chunk, patient), 0.49 * default.round)}
+        chunk = max(default.chunk, patient, self._delay)
+        found = {"chunk": min(chunk, 0.49 * default.round)}
+        if self.clock == "wall":
+            found |= {name: max(getattr(default, name), self._delay) for name in ("seal", "store", "range")}
+        return found
+
+    @property
+    def _delay(self) -> float:
+        """Virtual seconds that pass while an answer is under way between processes."""
+        return HURRY_S * self.speed if self.clock == "wall" else 0.0
 
     def shape(self) -> JobShape:
         """What faults can hit. Raises ConfigError."""
@@ -221,13 +236,33 @@ def _complaints(s: RunSettings) -> Iterator[str]:
             yield f"corpus file {path} {what}: name a text file"
 
 
+def _complaints_of_wall(s: RunSettings) -> Iterator[str]:
+    if not 1 <= s.workers <= s.replicas:
+        yield (
+            f"workers is {s.workers}: with clock wall it must be 1 to replicas, {s.replicas}, "
+            "for each runs whole replicas"
+        )
+    if not 0 < s.speed <= MOST_SPEED:
+        yield f"speed is {s.speed:g}: it must be above 0 and at most {MOST_SPEED:g} virtual seconds a second"
+    if s.fidelity != "fingerprint":
+        yield f"fidelity is {s.fidelity}: with clock wall only fingerprint can be run"
+    if s.checkpoint_every:
+        yield f"checkpoint_every is {s.checkpoint_every}: with clock wall there is no storage; set it to 0"
+    if s.fold:
+        yield "fold is for clock virtual: against real time positions do not behave alike"
+
+
 def _complaints_of_workers(s: RunSettings) -> Iterator[str]:
-    if not 1 <= s.workers <= s.ranks_per_replica:
+    if s.clock == "wall":
+        yield from _complaints_of_wall(s)
+    elif s.speed != 1.0:
+        yield f"speed {s.speed:g} does nothing without clock wall: virtual time runs as fast as it can"
+    elif not 1 <= s.workers <= s.ranks_per_replica:
         yield (
             f"workers is {s.workers}: it must be 1 to ranks_per_replica, {s.ranks_per_replica}, "
             "for each runs some positions of every replica"
         )
-    if s.workers > 1 and s.fold:
+    if s.workers > 1 and s.fold and s.clock == "virtual":
         yield f"fold runs in one process: what is left to run is little; lower workers from {s.workers} to 1"
     if not 0 <= s.port < 65536:
         yield f"port is {s.port}: it must be 0 (any that is free) to 65535"

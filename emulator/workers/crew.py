@@ -142,7 +142,7 @@ def crew(settings: RunSettings, faults: Faults, log: Path, meeting: Meeting | No
         others = _others(settings, faults, meeting, log)
     wire = None
     try:
-        with _meant_for_one_thread():
+        with meant_for_one_thread():
             for process in others:
                 process.start()
         wire = Wire(meeting, lambda: _ended(others, log))
@@ -170,7 +170,7 @@ def _others(settings: RunSettings, faults: Faults, meeting: Meeting, log: Path) 
 
 
 @contextmanager
-def _meant_for_one_thread() -> Iterator[None]:
+def meant_for_one_thread() -> Iterator[None]:
     """Workers share the cores among them: a pool of threads in each would only get in the way."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"

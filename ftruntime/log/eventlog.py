@@ -79,6 +79,13 @@ class EventLog:
         if len(block) == BLOCK_ENTRIES:
             self._flush()
 
+    def flush(self) -> None:
+        """Have everything so far with the operating system: it is kept even if this process is killed. Raises
+        LogError."""
+        if self._block:
+            self._flush()
+            self._collect(0)
+
     def _flush(self) -> None:
         self._fold_hashes()
         block, self._block = self._block, []
@@ -161,6 +168,21 @@ def combine(parts: Sequence[Sums]) -> str:
     """The trace hash of a run whose entries were logged in several ``parts``."""
     content = _encode([(replica, *pair) for replica, pair in added(parts).items()])
     return _blake2b(content, digest_size=16).hexdigest()
+
+
+def whole_blocks(path: Path) -> None:
+    """Take away the last block of a log if whoever wrote it was killed in the midst of it."""
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        size, whole = file.seek(0, 2), 0
+        while whole + 4 <= size:
+            file.seek(whole)
+            end = whole + 4 + int.from_bytes(file.read(4), "little")
+            if end > size:
+                break
+            whole = end
+        file.truncate(whole)
 
 
 def _open(path: Path) -> BinaryIO:

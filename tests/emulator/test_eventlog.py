@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from conformance.checker import LogReader
 from ftruntime.log import eventlog
 from ftruntime.log.eventlog import EventLog, LogError, combine
 
@@ -104,3 +105,20 @@ def test_a_full_disk_is_one_line(monkeypatch):
     ) as caught:
         _log(ENTRIES, Path("/dev/full"))
     assert "\n" not in str(caught.value)
+
+
+def test_what_was_flushed_is_read_though_the_writer_goes_on_and_is_killed_in_a_block(tmp_path):
+    path = tmp_path / "events.log"
+    log = EventLog(path)
+    log(["meta", 0.0, {}])
+    log.flush()
+    whole = path.read_bytes()
+    assert list(LogReader(path)) == [["meta", 0.0, {}]]
+    log(["last_fault", 1.0])
+    log.close()
+    assert len(path.read_bytes()) > len(whole)
+    for killed_after in (1, 4, 9):
+        path.write_bytes(whole + path.read_bytes()[len(whole) :][:killed_after])
+        eventlog.whole_blocks(path)
+        assert path.read_bytes() == whole
+    eventlog.whole_blocks(tmp_path / "never begun")

@@ -113,3 +113,22 @@ def test_the_collector_is_as_before_after_a_run():
     with settled_heap():
         assert gc.get_freeze_count() > 0 and gc.isenabled()
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+def test_what_was_due_while_a_process_stood_still_happens_in_its_order_when_it_goes_on():
+    kernel, seen = Kernel(lookahead=1.0), []
+    record = _recorder(kernel, seen)
+    lane = kernel.lane(0)
+    kernel.at(2.0, record, "second")
+    kernel.at(1.0, record, "first")
+    kernel.in_order(1.0, "key", record, "ordered")
+    lane.at(1.5, record, "lane")
+    kernel.at(5.0, record, "at five")
+    lane.at(9.0, record, "lane at nine")
+    kernel.at(9.0, record, "at nine")
+    kernel.postpone(5.0)
+    assert (kernel.pending, kernel.next_time) == (7, 5.0)
+    kernel.run()
+    outside = [event for event in seen if not event[1].startswith("lane")]
+    assert outside == [(5.0, "first"), (5.0, "second"), (5.0, "at five"), (5.0, "ordered"), (9.0, "at nine")]
+    assert [event for event in seen if event[1].startswith("lane")] == [(5.0, "lane"), (9.0, "lane at nine")]

@@ -97,6 +97,15 @@ def test_json_and_dashes_are_fine(tmp_path):
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "seed is 18446744073709551616"),
         ({"step_seconds": 0.0}, "step_seconds is 0"),
+        ({"clock": "wall", "workers": 13}, "workers is 13: with clock wall it must be 1 to replicas, 12"),
+        ({"clock": "wall", "speed": 51.0}, "speed is 51: it must be above 0 and at most 50"),
+        ({"clock": "wall", "fidelity": "tensor"}, "fidelity is tensor: with clock wall only fingerprint"),
+        (
+            {"clock": "wall", "checkpoint_every": 5},
+            "checkpoint_every is 5: with clock wall there is no storage",
+        ),
+        ({"clock": "wall", "fold": True}, "fold is for clock virtual"),
+        ({"speed": 2.0}, "speed 2 does nothing without clock wall"),
         ({"step_seconds": float("inf")}, "step_seconds is inf"),
         ({"step_seconds": 70.0}, "step_seconds 70 with jitter 0 is too long for timeouts.round 60 s"),
         ({"step_seconds": 50.0, "jitter": 0.5}, "step_seconds 50 with jitter 0.5"),
@@ -218,3 +227,9 @@ def test_a_schedule_that_does_not_fit_the_job_is_refused(tmp_path):
 def test_the_safety_stop_grows_with_the_run():
     assert make_settings({"max_virtual_hours": 2.0}).stop_seconds == 7200.0
     assert make_settings({"steps": 2000}).stop_seconds > 10 * 2000 * 20.0
+
+
+def test_against_real_time_answers_may_take_as_long_as_a_busy_machine_needs():
+    fast = make_settings({"clock": "wall", "speed": 40.0}).job_config().timeouts
+    assert (fast.seal, fast.store, fast.range, fast.chunk) == (20.0, 20.0, 20.0, 20.0)
+    assert make_settings({"clock": "wall"}).job_config() == make_settings({}).job_config()
