@@ -71,7 +71,6 @@ class Members:
         checked=False,
         patience=QUICK,
         quiet=0.05,
-        wire=None,
     ):
         self.dtype, self.chunk_bytes, self.slots = dtype, chunk_bytes, slots
         self.damage = lambda there: None
