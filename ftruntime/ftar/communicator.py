@@ -24,8 +24,7 @@ from .wire import Done, Failed, Gone, Grant, Heard, Quiet, Sight, Wire
 
 Grantee: TypeAlias = tuple[MemberId, Round]
 EARLY_WORDS: Final = 256  # kept of rounds that this rank has not begun; what is dropped is asked for again
-NAP_S: Final = 50e-6  # between looks at the wire while nothing moves
-NAPS_AT_MOST_S: Final = 1e-3
+NAPS_S: Final = (0.0,) * 30 + (20e-6,) * 30 + (100e-6,) * 30 + (1e-3,)  # between looks while nothing moves
 
 
 class Failure(Exception):
@@ -125,7 +124,7 @@ class Communicator:
     def _clear_slots(self, given_up: Callable[[], bool]) -> None:
         """Receive slots are free when nobody may write into them any more (!)."""
         until = self._clock() + self._quiet
-        nap = NAP_S
+        idle = 0
         while self._granted:
             for sight in self.wire.poll():
                 self._keep(sight)
@@ -134,7 +133,7 @@ class Communicator:
             if self._clock() > until or any(peer in self._gone for peer in self._granted):
                 self._take_slots_away()
                 return
-            nap = _rest(nap)
+            idle = _rest(idle)
 
     def _take_slots_away(self) -> None:
         """Whoever was granted the slots may write into them as long as it lives: they are left to it."""
@@ -169,14 +168,14 @@ class Communicator:
         early, self._early = self._early, deque(maxlen=EARLY_WORDS)
         for heard in early:
             self._show(exchange, heard)
-        nap = NAP_S
+        idle = 0
         while not exchange.finished:
             moved = self._turn(exchange)
             if exchange.failure is not None:
                 raise Failure(exchange.failure)
             if given_up():
                 raise Failure(ErrorReport(ErrorClass.TRANSIENT, "the round was given up"))
-            nap = NAP_S if moved else _rest(nap)
+            idle = 0 if moved else _rest(idle)
 
     def _turn(self, exchange: Exchange) -> bool:
         sights = self.wire.poll()
@@ -227,18 +226,18 @@ class Communicator:
             if self._clock() > until:
                 reason = f"a kernel has not ended {self._patience.kernel:g} s after it was aborted"
                 raise Failure(ErrorReport(ErrorClass.LOCAL_FATAL, reason))
-            time.sleep(NAP_S)
+            time.sleep(NAPS_S[-1])
         self.engine.finish()
 
     def _until(self, reached: Callable[[], bool], exchange: Exchange) -> None:
-        until, nap = self._clock() + self._quiet, NAP_S
+        until, idle = self._clock() + self._quiet, 0
         while not reached() and self._clock() < until:
             for sight in self.wire.poll():
                 if isinstance(sight, Done | Failed):
                     exchange.forget(sight.write)
                 else:
                     self._keep(sight)
-            nap = _rest(nap)
+            idle = _rest(idle)
 
     def close(self) -> None:
         """End, and give everything back."""
@@ -246,6 +245,7 @@ class Communicator:
         self.wire.close()
 
 
-def _rest(nap: float) -> float:
-    time.sleep(nap)
-    return min(2 * nap, NAPS_AT_MOST_S)
+def _rest(idle: int) -> int:
+    """Sleep between looks, the ``idle``-th in a row: hardly at first, and no core is kept busy for long."""
+    time.sleep(NAPS_S[min(idle, len(NAPS_S) - 1)])
+    return idle + 1

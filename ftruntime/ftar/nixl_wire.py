@@ -314,7 +314,7 @@ def _agent(name: str, backend: str) -> Any:
     except ImportError:
         raise WireError("nixl is not installed: pip install 'fthsdp[rdma]'") from None
     logging.getLogger("nixl").setLevel(logging.ERROR)
-    return nixl_agent(name, nixl_agent_config(enable_prog_thread=True, backends=[backend]))
+    return nixl_agent(name, nixl_agent_config(enable_prog_thread=False, backends=[backend]))
 
 
 def _status(error: Exception) -> str:

@@ -71,12 +71,14 @@ class Members:
         checked=False,
         patience=QUICK,
         quiet=0.05,
+        stream=Threads,
     ):
         self.dtype, self.chunk_bytes, self.slots = dtype, chunk_bytes, slots
         self.damage = lambda there: None
         self.intruders = []  # writes of an earlier round that landed in slots that are in use
         self.net = Net(landed=self._landed)
-        self.blocks, self.checked, self.patience, self.quiet = blocks, checked, patience, quiet
+        self.blocks, self.checked, self.stream = blocks, checked, stream
+        self.patience, self.quiet = patience, quiet
         self.all = {}
         for replica in range(count):
             self.add(MemberId(replica, 1))
@@ -84,8 +86,8 @@ class Members:
     def add(self, me):
         """A member that all others meet, and that meets them."""
         engine = Engine(
-            Threads(self.blocks), self.slots, self.chunk_bytes, self.dtype, blocks=self.blocks, threads=32,
-            tile_bytes=256, checker=Threads(1) if self.checked else None,
+            self.stream(self.blocks), self.slots, self.chunk_bytes, self.dtype, blocks=self.blocks,
+            threads=32, tile_bytes=256, checker=self.stream(1) if self.checked else None,
         )  # fmt: skip
         wire = MemoryWire(self.net, me, engine.sent, engine.received)
         one = Communicator(engine, wire, me, patience=self.patience, quiet=self.quiet)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from ftruntime.ftar.processor import Processor
+
 from .members import Members
 
 ODD = (1001, 0, 1, 700)  # elements of the buckets: odd ones, an empty one, and one with one element
@@ -32,6 +34,17 @@ def test_sums_are_the_reference_to_the_bit(ring, dtype, item, count, slots, chec
 def test_twelve_members(ring):
     members = ring(12, chunk_bytes=1024)
     members.check(members.reduce(1, [4 * 1001, 4]))
+
+
+@pytest.mark.parametrize("dtype, item", [("float32", 4), ("bfloat16", 2), ("float16", 2)])
+@pytest.mark.parametrize("count, slots, checked", [(2, 4, True), (5, 1, False), (12, 3, True)])
+def test_the_processor_gives_the_same_bits(ring, dtype, item, count, slots, checked):
+    members = ring(
+        count, dtype, slots=slots, chunk_bytes=512, checked=checked, stream=lambda blocks: Processor()
+    )
+    sizes = [item * elements for elements in ODD]
+    for round in (1, 2):
+        members.check(members.reduce(round, sizes, seed=round))
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 8])
