@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 
 import click
 
@@ -17,6 +18,7 @@ from ftruntime.compiled import VARIABLE
 
 from ..cli import INTERRUPTED, OK, WRONG, UserError
 from .child import Hunted, hunt
+from .page import page
 from .table import Mutant, StaleMutant, bent_sources, mutants
 
 SCHEDULES = 400
@@ -28,21 +30,38 @@ STATES = 15_000  # most violations that an exploration finds come within a few t
 @click.option(
     "--states", type=int, default=STATES, show_default=True, help="Of each job that is explored; 0: none is."
 )
+@click.option(
+    "--count",
+    "counting",
+    type=float,
+    default=0.0,
+    metavar="SECONDS",
+    help="Go on for so long with each, and count how many of the schedules fail.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the campaign, as of fthsdp fuzz.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes, each with one mutant.")
 @click.option(
     "--only", multiple=True, metavar="NAME", help="This mutant; may be given again.  [default: all]"
 )
+@click.option("--markdown", type=click.Path(dir_okay=False), help="Write the table to this page, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def hunt_all(
-    schedules: int, states: int, seed: int, jobs: int, only: tuple[str, ...], as_json: bool, quiet: bool
+    schedules: int,
+    states: int,
+    counting: float,
+    seed: int,
+    jobs: int,
+    only: tuple[str, ...],
+    markdown: str | None,
+    as_json: bool,
+    quiet: bool,
 ) -> int:
     """Take safeguards out of the protocol, one at a time, and see whether a campaign notices.
 
     Each mutant is run against the first cases of a campaign until one fails. If it outlives them all, small
-    jobs are explored with it, in every order of events. One that outlives this too survives: a rule that
-    is guarded twice, or a hole in the search.
+    jobs are explored with it, in every order of events; then it is shown the exhibits of the museum. One that
+    outlives all this survives: a rule that is guarded twice, or a hole in the search.
 
     Exit status: 0 all were caught; 1 one survived; 2 bad input; 130 interrupted with Ctrl-C.
 
@@ -50,13 +69,14 @@ def hunt_all(
     Examples:
       fthsdp mutants --jobs 2
       fthsdp mutants --only yes-without-acknowledgement --schedules 5000
+      fthsdp mutants --jobs 2 --schedules 1000 --count 60 --markdown mutants.md
     """
     _check(schedules, states, jobs, seed)
     chosen = _chosen(only)
     found: list[Hunted] = []
     interrupted = False
     try:
-        for hunted in _hunt_each(chosen, seed, schedules, states, jobs):
+        for hunted in _hunt_each(chosen, seed, schedules, states, counting, jobs):
             found.append(hunted)
             if not quiet:
                 click.echo(f"{len(found)} of {len(chosen)}: {_one_line(hunted)}", err=True)
@@ -65,6 +85,8 @@ def hunt_all(
     except BrokenProcessPool:
         raise UserError("a process died (out of memory?); lower --jobs") from None
     _tell(chosen, found, as_json)
+    if markdown is not None:
+        Path(markdown).write_text(page({mutant.name: mutant for mutant in chosen}, found), encoding="utf-8")
     survived = any(not hunted.labels for hunted in found)
     return INTERRUPTED if interrupted else WRONG if survived else OK
 
@@ -95,13 +117,17 @@ def _chosen(only: tuple[str, ...]) -> list[Mutant]:
     return chosen
 
 
-def _hunt_each(chosen: list[Mutant], seed: int, schedules: int, states: int, jobs: int) -> Iterator[Hunted]:
+def _hunt_each(
+    chosen: list[Mutant], seed: int, schedules: int, states: int, counting: float, jobs: int
+) -> Iterator[Hunted]:
     """Each in a fresh process, which imports its own protocol; results in the order of the table."""
     os.environ.pop(VARIABLE, None)  # a compiled core cannot be bent
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, context, _leave_ctrl_c_to_the_parent, max_tasks_per_child=1)
     try:
-        asked: list[Future[Hunted]] = [pool.submit(hunt, m.name, seed, schedules, states) for m in chosen]
+        asked: list[Future[Hunted]] = [
+            pool.submit(hunt, m.name, seed, schedules, states, counting) for m in chosen
+        ]
         for future in asked:
             yield future.result()
     finally:
@@ -119,15 +145,24 @@ def _one_line(hunted: Hunted) -> str:
 
 
 def _budget(hunted: Hunted) -> str:
-    states = f" and {hunted.states:,} states" if hunted.states else ""
-    return f"{hunted.schedules:,} schedules{states}"
+    states = f", {hunted.states:,} states" if hunted.states else ""
+    exhibits = f", {hunted.exhibits} exhibits" if hunted.exhibits else ""
+    return f"{hunted.schedules:,} schedules{states}{exhibits}"
 
 
 def _tell(chosen: list[Mutant], found: list[Hunted], as_json: bool) -> None:
     survivors = [hunted.name for hunted in found if not hunted.labels]
     if as_json:
         rows = [
-            {"name": h.name, "schedules": h.schedules, "states": h.states, "caught_by": list(h.labels)}
+            {
+                "name": h.name,
+                "schedules": h.schedules,
+                "states": h.states,
+                "exhibits": h.exhibits,
+                "caught_by": list(h.labels),
+                "failed": h.failed,
+                "counted": h.counted,
+            }
             for h in found
         ]
         click.echo(

@@ -1,4 +1,4 @@
-"""The schedules that broke the emulated stack, replayed by the commands of ``emulator/README.md``."""
+"""The schedules that broke the emulated stack, replayed by the commands of ``emulator/museum/README.md``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from emulator.emulate import emulate
+from emulator.museum import exhibits
 from faultinject import Schedule, load
 from faultinject.vocabulary import ReplicaLostForEver
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = Path(__file__).parent / "emulator"
+FOLDER = ROOT / "emulator/museum"
 GUIDE = (FOLDER / "README.md").read_text(encoding="utf-8")
-COMMAND = re.compile(r"^fthsdp emulate --faults tests/museum/emulator/(\S+) (.+)$", re.MULTILINE)
-COMMANDS = {name: options.split() for name, options in COMMAND.findall(GUIDE)}
+COMMANDS = {exhibit.name: list(exhibit.options) for exhibit in exhibits()}
 ENTRY = re.compile(r"^## (\d{3}) .+\n\*\d{4}-\d\d-\d\d\.\* [^#]+\n\n\*Mend:\* [^#]+```$", re.MULTILINE)
 
 

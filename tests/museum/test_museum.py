@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from .museum import files, read, replay, replay_mutated, undisturbed
+from faultinject.museum import files, read, replay
+
+from .museum import replay_mutated, undisturbed
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = files()

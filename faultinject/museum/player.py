@@ -25,10 +25,14 @@ the chain); N the number of a chunk or acknowledgement.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from faultinject.explore.world import Action, World
 from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.events import BucketReady
 from ftruntime.protocol.head import Status
+from ftruntime.protocol.ids import Address, MemberId, Replica
 from ftruntime.protocol.store import Cas
 
 from .checks import Watcher, level, torn
@@ -53,11 +57,15 @@ class Player:
 
     def __init__(self, config: JobConfig) -> None:
         self.world, self.watcher = World(config), Watcher()
-        self._held = {}  # (kind, at, to) -> (what, number): see ``_stands``
-        self._turns = {}  # when an action last happened, for fairness
+        self._held: dict[
+            tuple[str, Address, Address], tuple[str, ...]
+        ] = {}  # (kind, at, to) -> (what, number): see ``_stands``
+        self._turns: dict[Any, int] = {}  # when an action last happened, for fairness
         self._clock = 0
-        self._dead = {}  # replica -> its last life, for connections that are still to be reset
-        self._left_behind = {}
+        self._dead: dict[
+            Replica, MemberId
+        ] = {}  # replica -> its last life, for connections that are still to be reset
+        self._left_behind: dict[str, Any] = {}
 
     def play(self, step: str) -> None:
         """Raises Elsewhere where the step cannot be taken."""
@@ -67,29 +75,30 @@ class Player:
 
     # -- verbs ---------------------------------------------------------------------------------
 
-    def start(self, name):
+    def start(self, name: str) -> None:
         self.world.start(address(name)[0])
 
-    def crash(self, name):
+    def crash(self, name: str) -> None:
         self._end(address(name)[0], seen=True)
 
-    def _end(self, replica, seen):
+    def _end(self, replica: Replica, seen: bool) -> None:
         self._dead[replica] = self.world.member(replica)
         self.world.crash(replica, seen)
 
-    def reset(self, name):
+    def reset(self, name: str) -> None:
         replica = address(name)[0]
         member = self._dead.pop(replica, None) or self.world.member(replica)
         self.world.lost(replica, member.incarnation)
 
-    def expire(self, name):
+    def expire(self, name: str) -> None:
         self.world.expire(self.world.member(address(name)[0]))
 
-    def partition(self, name):
+    def partition(self, name: str) -> None:
         self._cut(name, self.hold)
         self.expire(name)
 
-    def heal(self, name):
+    def heal(self, name: str) -> None:
+        """It passes again; what was on its way to the store or from it is lost."""
         self._cut(name, self.release)
         replica = address(name)[0]
         for queues in (self.world.requests, self.world.answers, self.world.watches):
@@ -98,7 +107,7 @@ class Player:
             if timer in LOOKS:
                 self.world.fire(address(name), timer, tag)
 
-    def _cut(self, name, act):
+    def _cut(self, name: str, act: Callable[..., None]) -> None:
         replicas, ranks = self.world.config.replicas, self.world.config.ranks_per_replica
         for other in "ABCDEFGH"[:replicas].replace(name, ""):
             for position in range(ranks):
@@ -107,56 +116,56 @@ class Player:
         for queue in ("store", "answers", "watch"):
             act(name, queue)
 
-    def hold(self, *words):
+    def hold(self, *words: str) -> None:
         self._held[_place(words)] = tuple(words[1 if ">" in words[0] else 2 :])
 
-    def release(self, *words):
+    def release(self, *words: str) -> None:
         if words == ("all",):
             self._held.clear()
         else:
             del self._held[_place(words)]
 
-    def run(self):
+    def run(self) -> None:
         for _ in range(AT_REST):
             if not self._next(timers=False):
                 return
         raise AssertionError(f"the world does not come to rest in {AT_REST} actions")
 
-    def serve(self, name):
+    def serve(self, name: str) -> None:
         self._waits(name)
         self.world.do(Action("request", address(name)))
 
-    def lose(self, name):
+    def lose(self, name: str) -> None:
         self._waits(name)
         self.world.lose_answer(address(name)[0])
 
-    def _waits(self, name):
+    def _waits(self, name: str) -> None:
         if not self.world.requests.get(address(name)[0]):
             raise Elsewhere(f"{name} asks nothing of the store")
 
-    def fire(self, name, timer, tag=None):
+    def fire(self, name: str, timer: str, tag: str | None = None) -> None:
         tags = [t for n, t in self.world.timers.get(address(name), ()) if n == timer]
         if address(name) not in self.world.ranks or (not tags and tag is None):
             raise Elsewhere(f"{name} has set no timer {timer}")
         self.world.fire(address(name), timer, max(tags) if tag is None else int(tag))
 
-    def freeze(self, name):
+    def freeze(self, name: str) -> None:
         replica = address(name)[0]
         self._left_behind[name] = self.world.requests[replica]
         self._end(replica, seen=False)
 
-    def thaw(self, name):
+    def thaw(self, name: str) -> None:
         for _, request in self._left_behind.pop(name):
             self.world.late(request)
 
-    def expect(self, *words):
+    def expect(self, *words: str) -> None:
         """``A holds N`` (the device), ``A recorded N`` (the record), ``end N`` (of the chain) steps; ``status
         running`` or ``recovering``; ``plan A B`` (contributors) and ``catchers A B`` of the open round."""
         found = self._found(words)
         if found != words:
             raise Elsewhere(f"expected {' '.join(words)}, found {' '.join(found)}")
 
-    def _found(self, words):
+    def _found(self, words: tuple[str, ...]) -> tuple[str, ...]:
         world, head = self.world, self.world.head
         if words[0] == "end":
             return "end", str(head.end.step)
@@ -264,7 +273,7 @@ class Player:
         return head.status is Status.RUNNING and head.end.step >= goal and head.end.contributors == members
 
 
-def _place(words):
+def _place(words: tuple[str, ...]) -> tuple[str, Address, Address]:
     if ">" in words[0]:
         source, _, to = words[0].partition(">")
         return "message", address(source), address(to)

@@ -29,7 +29,7 @@ class Violation(NamedTuple):
 class Watcher:
     """Collects violations in ``found``, each once. ``plans``: the plan that led to each committed lineage."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.found = []
         self.plans = {}
         self._head = None
