@@ -18,7 +18,7 @@ from ftruntime.compiled import VARIABLE
 
 from ..cli import INTERRUPTED, OK, WRONG, UserError
 from .child import Hunted, hunt
-from .page import page
+from .page import beside, page, survivors
 from .table import Mutant, StaleMutant, bent_sources, mutants
 
 SCHEDULES = 400
@@ -61,9 +61,10 @@ def hunt_all(
 
     Each mutant is run against the first cases of a campaign until one fails. If it outlives them all, small
     jobs are explored with it, in every order of events; then it is shown the exhibits of the museum. One that
-    outlives all this survives: a rule that is guarded twice, or a hole in the search.
+    outlives all this survives: a hole in the search, unless its rule is guarded more than once and a mutant
+    without any of the guards is caught.
 
-    Exit status: 0 all were caught; 1 one survived; 2 bad input; 130 interrupted with Ctrl-C.
+    Exit status: 0 all were caught, or that; 1 one survived; 2 bad input; 130 interrupted with Ctrl-C.
 
     \b
     Examples:
@@ -87,7 +88,7 @@ def hunt_all(
     _tell(chosen, found, as_json)
     if markdown is not None:
         Path(markdown).write_text(page({mutant.name: mutant for mutant in chosen}, found), encoding="utf-8")
-    survived = any(not hunted.labels for hunted in found)
+    survived = bool(survivors(chosen, found))
     return INTERRUPTED if interrupted else WRONG if survived else OK
 
 
@@ -151,7 +152,7 @@ def _budget(hunted: Hunted) -> str:
 
 
 def _tell(chosen: list[Mutant], found: list[Hunted], as_json: bool) -> None:
-    survivors = [hunted.name for hunted in found if not hunted.labels]
+    left = survivors(chosen, found)
     if as_json:
         rows = [
             {
@@ -166,12 +167,12 @@ def _tell(chosen: list[Mutant], found: list[Hunted], as_json: bool) -> None:
             for h in found
         ]
         click.echo(
-            json.dumps({"mutants": rows, "caught": len(found) - len(survivors), "survived": survivors})
+            json.dumps({"mutants": rows, "caught": sum(bool(h.labels) for h in found), "survived": left})
         )
     else:
         _show({mutant.name: mutant for mutant in chosen}, found)
-    if survivors:
-        click.echo(f"{len(survivors)} of {len(found)} survived: {', '.join(survivors)}", err=True)
+    if left:
+        click.echo(f"{len(left)} of {len(found)} survived: {', '.join(left)}", err=True)
 
 
 def _show(table: dict[str, Mutant], found: list[Hunted]) -> None:
@@ -184,7 +185,7 @@ def _show(table: dict[str, Mutant], found: list[Hunted]) -> None:
         shown.add_column(column)
     shown.add_column("after", justify="right")
     for hunted in found:
-        caught = ", ".join(hunted.labels) or "SURVIVED"
+        caught = ", ".join(hunted.labels) or beside(table[hunted.name], found) or "SURVIVED"
         shown.add_row(hunted.name, table[hunted.name].section, caught, _budget(hunted))
     sys.stderr.flush()
     Console(file=sys.stdout, highlight=False).print(shown)

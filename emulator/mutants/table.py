@@ -27,12 +27,14 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``section``: of docs/design.md, where the ``rule`` stands that the mutant breaks."""
+    """``section``: of docs/design.md, where the ``rule`` stands that the mutant breaks. ``together``: the
+    rule is guarded more than once, and this mutant takes all guards out; alone, this one may do no harm."""
 
     name: str
     section: str
     rule: str
     edit: tuple[Edit, ...]
+    together: str = ""
 
 
 class _Table(msgspec.Struct, frozen=True):

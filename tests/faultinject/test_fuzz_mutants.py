@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from emulator.cli import main
 from emulator.mutants import command
-from emulator.mutants.child import hunt
+from emulator.mutants.child import Hunted, hunt
+from emulator.mutants.page import page, survivors
 from emulator.mutants.table import Edit, Mutant, StaleMutant, bent_sources, mutants
 
 
@@ -57,7 +58,10 @@ def test_one_is_caught_and_one_outlives_a_few_cases():
         "name": "cursors-of-the-head",
         "schedules": 14,
         "states": 0,
+        "exhibits": 0,
         "caught_by": ["exactly_once"],
+        "failed": 0,
+        "counted": 0,
     }
     assert "1 of 2 survived: rebuilt-without-all" in result.stderr
 
@@ -95,3 +99,19 @@ def test_bad_input_is_one_line(args, told):
 
 def test_a_mutant_is_plain_data():
     assert msgspec.json.decode(msgspec.json.encode(mutants()), type=tuple[Mutant, ...]) == mutants()
+
+
+def test_who_is_guarded_twice_is_told_from_a_survivor():
+    both, one, other = (
+        Mutant(n, "3.2", "r", (), t) for n, t in (("both", ""), ("one", "both"), ("other", ""))
+    )
+    caught = [Hunted("both", 3, ("agreement",)), Hunted("one", 9), Hunted("other", 9)]
+    assert survivors([both, one, other], caught) == ["other"]
+    assert survivors([both, one], [Hunted("both", 9), Hunted("one", 9)]) == ["both", "one"]
+    said = page({m.name: m for m in (both, one, other)}, caught)
+    assert "1 of 3 are caught; 1 are guarded twice" in said and "| **survived** |" in said
+
+
+def test_whoever_is_guarded_twice_names_a_mutant():
+    names = {mutant.name for mutant in mutants()}
+    assert {mutant.together for mutant in mutants()} - {""} <= names
