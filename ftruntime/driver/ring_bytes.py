@@ -8,53 +8,19 @@ where it belongs among the sums, and is sent on from there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.geometry import Geometry
+from ftruntime.protocol.layout import Spot, layout
 
 from .memory import Bytes, Pool
 
 Add = Callable[[Bytes, Bytes, Bytes], None]  # (received, own, where to): in the type of the gradients
-ITEM: Final = {"float32": 4, "float64": 8, "bfloat16": 2}
-
-
-class Spot(NamedTuple):
-    """Bytes [start, end) of ``bucket``; ``step`` is the ring step of the chunk."""
-
-    bucket: int
-    start: int
-    end: int
-    step: int
-
-
-class Layout(NamedTuple):
-    """What each number means for one member; ``finished`` in the order of finishing."""
-
-    sent: list[Spot]
-    received: list[Spot]
-    finished: list[Spot]
-
-
-@lru_cache(maxsize=64)
-def layout(geometry: Geometry, index: int) -> Layout:
-    """The tables of ring index ``index``. ``geometry`` must be the shared object."""
-    sent, received, finished = [], [], []
-    for number in range(geometry.total):
-        bucket, _, step, chunk = geometry.locate(number)
-        out = geometry.byte_range(bucket, geometry.sent_partition(index, step), chunk)
-        into = geometry.byte_range(bucket, geometry.received_partition(index, step), chunk)
-        sent.append(Spot(bucket, *out, step))
-        received.append(Spot(bucket, *into, step))
-    for number in range(geometry.finished_total):
-        bucket, _, step, chunk = geometry.locate_finished(number)
-        into = geometry.byte_range(bucket, geometry.received_partition(index, step), chunk)
-        finished.append(Spot(bucket, *into, step))
-    return Layout(sent, received, finished)
+ITEM: Final = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 
 
 def adder(dtype: str) -> Add:
@@ -75,6 +41,8 @@ def _bfloat16_adder() -> Add:
     import torch  # only who trains in bfloat16 has such gradients, and torch already
 
     def add(received: Bytes, own: Bytes, out: Bytes) -> None:
+        if not len(out):
+            return  # torch cannot see bytes as something wider where there are none
         one, other, total = (torch.from_numpy(x).view(torch.bfloat16) for x in (received, own, out))
         torch.add(one, other, out=total)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftruntime.driver.memory import Pool
-from ftruntime.driver.ring_bytes import HeldBytes, RingBytes, adder, as_lists, square_norm
+from ftruntime.driver.ring_bytes import ITEM, HeldBytes, RingBytes, adder, as_lists, square_norm
 from ftruntime.protocol import effects as f
 from ftruntime.protocol import messages as m
 from ftruntime.protocol.congestion import Tier, fresh_window
@@ -174,3 +174,11 @@ def test_the_pool_keeps_no_more_than_was_ever_in_use():
         pool.take(size)
     gc.collect()
     assert pool.free <= pool.most
+
+
+def test_empty_chunks_are_summed_in_any_type():
+    """A bucket of fewer bytes than there are members has empty chunks."""
+    for dtype, item in ITEM.items():
+        grads = [[np.full(item, 0, np.uint8), np.zeros(0, np.uint8)] for _ in range(3)]
+        ends = reduce_all(grads, geometry((item, 0), 3, 32, 4), dtype=dtype)
+        assert [len(block) for block in ends[0].sums] == [item, 0]
