@@ -39,6 +39,7 @@ from .worker import Trainee, Work, Worker
 AGAIN: Final = 75  # exit status: this life is over, start the replica anew
 FOR_GOOD: Final = 76  # exit status: fenced, or the job stops
 DRAIN_S: Final = 0.01
+LAST_CALL: Final = -1  # whose answer nobody waits for
 OWN_FAULT: Final = 70  # exit status: the runtime itself failed
 
 
@@ -455,7 +456,13 @@ class Driver:
         again = "it is to be started anew" if effect.restart else "it stays away"
         replica, position = self.address
         print(f"rank {replica}/{position} of {self.me} ends: {effect.reason}; {again}", file=sys.stderr)
+        self._give_lease_up()
         self._end(AGAIN if effect.restart else FOR_GOOD)
+
+    def _give_lease_up(self) -> None:
+        """A replica ends with any of its ranks. Others need not wait for its lease: torchrun ends none."""
+        if self._client is not None and self.me.incarnation:
+            self._client.ask(LAST_CALL, s.Expire(self.me))
 
     def finish(self, effect: f.Finish) -> None:
         """The training thread learns that there is nothing more to train; it ends the process."""

@@ -267,13 +267,9 @@ class Leader(Orders):
                 self._finish(out)
         elif not self.way.staged and self.way.pending(head, self.held.lineage) is None:
             if ending.stranded(head, members, me):
-                end = head.end
-                reason = (
-                    f"the job is over at step {end.step} ({end.lineage[:8]}), and nobody is left who could"
-                )
-                reason += (
-                    " hand that state over; to train on from a checkpoint, start the job with more steps"
-                )
+                end = f"step {head.end.step} ({head.end.lineage[:8]})"
+                reason = f"the job is over at {end}, and nobody is left who could hand it over: to train on"
+                reason += " from a checkpoint ask for more steps, to begin anew give a new store"
                 out.append(Exit(reason, restart=False))
 
     def _mourn(self, out: list[Effect]) -> None:
