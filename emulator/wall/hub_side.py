@@ -1,7 +1,8 @@
 """The hub of a run against real time: it has the store and the launchers, and no ranks.
 
-It sees of its workers what an operator sees of hosts: that one is dead, or stands still. The first it tells
-the launchers; the second nobody is told, but the log has it, for whoever reads why something happened.
+It sees of its workers what an operator sees of hosts: that one is dead, stands still, or is not heard. The
+first it tells the launchers; of the others nobody is told, but the log has it, for whoever reads why
+something happened.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..emulation import Emulation
 
 LEAVES_S = 5.0  # for a worker to say farewell
+CUT_OFF_S = 3.0  # a worker that runs and was not heard for so long: the network is in between
 MOST_EARLY = 3  # workers of the same replicas, one after the other, that die before they have met the others
 
 
@@ -89,6 +91,7 @@ class HubSide(Side):
         self._ready: dict[int, tuple[int, ...]] = {}
         self._over: dict[Replica, int] = {}  # the last life of each that has ended
         self._stopped: dict[int, float] = {}  # since when workers stand still
+        self._cut: dict[int, float] = {}  # since when workers that run are not heard
         self._look = 0.0
 
     def begin(self, job: Emulation) -> None:
@@ -155,6 +158,38 @@ class HubSide(Side):
             elif not worker.stopped and worker.number in self._stopped:
                 since = self._stopped.pop(worker.number)
                 self.job.kernel.at(self.until, self._goes_on, (worker, since))
+            if self.zero is not None and worker.number in self.workers:
+                self._listen(worker)
+
+    def _listen(self, worker: Worker) -> None:
+        """For whether it can be heard: each says something twice a second, if it can."""
+        heard = self.heard.get(worker.number)
+        silent = heard is not None and time.monotonic() - heard > CUT_OFF_S
+        if silent and worker.number not in self._cut and not worker.stopped:
+            self._cut[worker.number] = self.until
+            self.job.kernel.at(self.until, self._is_cut, worker)
+        elif not silent and worker.number in self._cut:
+            self._heard_again(worker)
+
+    def _heard_again(self, worker: Worker) -> None:
+        since = self._cut.pop(worker.number)
+        self.job.kernel.at(self.until, self._is_back, (worker, since))
+
+    def _partition(self, worker: Worker, since: float, duration: float) -> v.Partition:
+        others = (r for r in range(self.job.config.replicas) if r not in worker.replicas)
+        groups = ((*others, "store"), worker.replicas)
+        return v.Partition(groups=groups, at=since, duration=duration)
+
+    def _is_cut(self, worker: Worker, now: float) -> None:
+        groups = self._partition(worker, now, 1.0).groups
+        self.job.log(["fault", now, {"kind": "partition", "groups": groups, "at": now}])
+
+    def _is_back(self, which: tuple[Worker, float], now: float) -> None:
+        (worker, since), injector = which, self.job.injector
+        fault = self._partition(worker, since, now - since)
+        self.job.log(["heal", now, {"kind": "partition", "groups": fault.groups}])
+        injector.happened.append(fault)
+        injector.last_ended = max(injector.last_ended, now)
 
     def _stands(self, worker: Worker, now: float) -> None:
         for replica in worker.replicas:
@@ -178,6 +213,8 @@ class HubSide(Side):
             link.close()
         self._bury(worker)
         self._stopped.pop(other, None)
+        if other in self._cut:
+            self._heard_again(worker)  # it is no matter any more whether it can be heard
         if self._leaving:
             return
         self._early[worker.replicas] = 0 if other in self._ready else self._early.get(worker.replicas, 0) + 1

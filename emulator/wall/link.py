@@ -23,7 +23,7 @@ FIRST = 1 << 14  # bytes of the first message of a packet; what does not fit com
 HEADER = struct.Struct("<I")
 LOOKS_EVERY_S = 0.02  # for whether the other process is there
 SILENT_S = 3600.0  # a connection on which nothing came for so long is lost
-BEATS_EVERY_S = 60.0
+BEATS_EVERY_S = 0.5
 MOST_WAITING = 256 << 20  # bytes that may wait for a peer that takes nothing
 TAG = 1
 
@@ -34,18 +34,22 @@ Heard = Callable[[int, "bytes | None"], object]
 class Link:
     """This process's side of the connection with process ``other``.
 
+    nth:   how many connections with it there were before: both sides count, and so meet again
     heard: called, from a thread of its own, with (other, packet); with None when the connection is lost
     up:    whether both sides are connected
     """
 
-    def __init__(self, port: int, own: int, other: int, heard: Heard) -> None:
-        self.other, self.up, self.closed = other, False, False
+    def __init__(self, port: int, own: int, other: int, nth: int, heard: Heard) -> None:
+        self.other, self.nth, self.up, self.closed = other, nth, False, False
         self._port, self._own, self._heard = port, own, heard
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._waiting, self._lock = 0, threading.Lock()
         self._sent_at = time.monotonic()
         self._receiver = threading.Thread(target=self._run, name=f"from {other}", daemon=True)
         self._sender = threading.Thread(target=self._send_all, name=f"to {other}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect."""
         self._receiver.start()
 
     def send(self, packet: bytes) -> None:
@@ -101,7 +105,7 @@ class Link:
         limit = datetime.timedelta(seconds=SILENT_S)
         # A store of its own: one who waits in a store keeps all others of that store waiting.
         tcp = dist.TCPStore(LOOPBACK, self._port, is_master=False, wait_for_workers=False, timeout=limit)
-        store = dist.PrefixStore(f"{low}-{high}", tcp)
+        store = dist.PrefixStore(f"{low}-{high}-{self.nth}", tcp)
         store.set(f"here/{self._own}", "")
         while not store.check([f"here/{self.other}"]):  # gloo's own waiting could not be ended
             if self.closed:

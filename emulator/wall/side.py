@@ -40,8 +40,9 @@ class Side(abc.ABC):
         self.until = 0.0
         self.over = math.inf
         self.links: dict[int, Link] = {}
+        self.heard: dict[int, float] = {}  # when each other process was last heard, by the monotonic clock
         self._out: dict[int, list[AnyWord]] = {}
-        self._inbox: queue.SimpleQueue[tuple[int, bytes | None]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[Link, bytes | None]] = queue.SimpleQueue()  # filled by links
         self._flush: Callable[[], object] = lambda: None
 
     def attach(self, job: Emulation) -> None:
@@ -69,12 +70,10 @@ class Side(abc.ABC):
 
     # -- links ----------------------------------------------------------------------------------------
 
-    def connect(self, other: int) -> None:
-        self.links[other] = Link(self.port, self.number, other, self._heard)
-
-    def _heard(self, other: int, packet: bytes | None) -> None:
-        """In a thread of the link."""
-        self._inbox.put((other, packet))
+    def connect(self, other: int, nth: int = 0) -> None:
+        link = Link(self.port, self.number, other, nth, lambda _, packet: self._inbox.put((link, packet)))
+        self.links[other] = link
+        link.start()
 
     def say(self, other: int, word: AnyWord) -> None:
         """At the end of the turn."""
@@ -103,9 +102,11 @@ class Side(abc.ABC):
             if other in self.links:
                 self.links[other].send(encode(words))
 
-    def _hear(self, other: int, packet: bytes | None) -> None:
-        if other not in self.links:
+    def _hear(self, link: Link, packet: bytes | None) -> None:
+        other = link.other
+        if self.links.get(other) is not link:
             return  # what a link says that was given up
+        self.heard[other] = time.monotonic()
         if packet is None:
             self.links.pop(other).close()
             self._out.pop(other, None)

@@ -42,6 +42,7 @@ class WorkerSide(Side):
         self.hub = FarHub(self)
         self.where: dict[Replica, int] = {}
         self.finished = False
+        self._lost: dict[int, int] = {}  # how often the link with each other worker was lost
         self._parent = os.getppid()
         self._told_ready: tuple[int, ...] = ()
 
@@ -105,12 +106,23 @@ class WorkerSide(Side):
             self.say(0, w.Ready(self.until, peers))
 
     def lost(self, other: int) -> None:
-        """The connections of all ranks here with those of that worker are reset."""
+        """The connections of all ranks here with those of that worker are reset.
+
+        It may be there all the same, if it was the network that reset them: then both connect once more. The
+        hub says who takes its place if it is dead.
+        """
         if other == 0:
             self.finished = True  # nobody is left to tell anything
             return
+        if other in self.where.values():
+            self._lost[other] = self._lost.get(other, 0) + 1
+            self.connect(other, self._lost[other])
+        self._reset_ranks([replica for replica, number in self.where.items() if number == other])
+
+    def _reset_ranks(self, replicas: Sequence[Replica]) -> None:
+        """The ranks here see their connections with those of ``replicas`` reset."""
         job = self.job
-        for replica in [replica for replica, number in self.where.items() if number == other]:
+        for replica in replicas:
             for (_, position), process in list(job.processes.items()):
                 life = job.hosts.known((replica, position))
                 job.kernel.at(self.until, process.handler, e.PeerLost(replica, life, "connection reset"))
@@ -152,10 +164,10 @@ class WorkerSide(Side):
     def _peer(self, word: w.Peer) -> None:
         for replica in word.replicas:
             before = self.where.get(replica)
+            self.where[replica] = word.number
             if before in self.links:  # of a worker that is gone: it may never have been connected
                 self.links.pop(before).close()
-                self.lost(before)
-            self.where[replica] = word.number
+                self._reset_ranks(word.replicas)
         self.connect(word.number)
 
     def _begin(self, word: w.Begin) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import resource
 import socket
 import struct
 import time
@@ -63,7 +64,7 @@ class Wire:
                 timeout=datetime.timedelta(seconds=meeting.seconds),
             )
         except RuntimeError as error:
-            raise WorkersError(f"workers cannot be connected: {_first_line(error)}") from None
+            raise WorkersError(f"workers cannot be connected: {_why(error)}") from None
 
     def agree(self, what: str, value: str) -> None:
         """Hold ``value`` against every other worker's. Raises WorkersError naming who differs."""
@@ -181,6 +182,14 @@ def _gather(store: dist.Store, meeting: Meeting, lost: Callable[[], str]) -> Non
                 f"started, with the same --workers, and does it reach {meeting.address}:{meeting.port}?"
             )
         time.sleep(LOOKS_EVERY_S)
+
+
+def _why(error: Exception) -> str:
+    """In one line; with the mend where the cause is known."""
+    if "open files" in str(error):
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"too many open files for the limit of {most}: raise it (ulimit -n 1024), or lower --workers"
+    return _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

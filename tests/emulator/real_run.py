@@ -25,13 +25,18 @@ CLI = "from emulator.cli import main; main()"
 class RealRun:
     """``fthsdp emulate --clock wall`` in ``folder``; a context that leaves nothing behind.
 
-    seen: pids of all workers that were ever seen
+    namespace:     of the network, in which all of its processes run
+    seen:          pids of all workers that were ever seen
+    last_workers:  those that were there when the run was looked at last
     """
 
-    def __init__(self, folder: Path, steps: int, *options: str) -> None:
+    def __init__(self, folder: Path, steps: int, *options: str, namespace: str = "") -> None:
         self.folder = folder
         self.seen: set[int] = set()
+        self.last_workers: dict[int, dict[str, Any]] = {}
         command = [sys.executable, "-c", CLI, "emulate", "--clock", "wall", "--json", "-q", *JOB, *options]
+        if namespace:
+            command = ["ip", "netns", "exec", namespace, *command]
         self.process = subprocess.Popen(
             [*command, "--steps", str(steps), "--run-dir", str(folder)],
             stdout=subprocess.PIPE,
@@ -58,7 +63,8 @@ class RealRun:
         except FileNotFoundError:
             return {}
         self.seen |= {worker["pid"] for worker in found}
-        return {worker["worker"]: worker for worker in found}
+        self.last_workers = {worker["worker"]: worker for worker in found}
+        return self.last_workers
 
     def entries(self) -> list[list[Any]]:
         """Of the event log so far."""
@@ -105,9 +111,7 @@ class RealRun:
         assert self.process.returncode == 130, (out, err)
         assert self.left() == []
         found: dict[str, Any] = json.loads(out)
-        assert {
-            name: each["violated"] for name, each in found["invariants"].items() if each["violated"]
-        } == {}
+        assert not any(each["violated"] for each in found["invariants"].values()), found["invariants"]
         return found
 
     def left(self) -> list[int]:
