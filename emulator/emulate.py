@@ -62,6 +62,7 @@ DETAILS = (
     Option("step_seconds", float, "Virtual seconds of forward and backward."),
     Option("jitter", float, "Share by which a replica's step varies."),
     Option("fan_out", int, "Children of a rank in the tree of its replica."),
+    Option("agreed_end", bool, "Have replicas agree on the end: each hands its state on, and ends."),
     Option("fold", bool, "Run positions that behave alike once, and count them (fingerprint only)."),
     Option("workers", int, "Processes that run the job together; the trace is the same."),
     Option(
@@ -87,9 +88,13 @@ def _options(function: F) -> F:
         default = option.default or str(getattr(_DEFAULTS, option.name))
         many = option.name in MANY
         if option.type is bool:
-            function = click.option(f"--{option.name}", is_flag=True, default=None, help=option.help)(
-                function
-            )
+            function = click.option(
+                f"--{option.name.replace('_', '-')}",
+                option.name,
+                is_flag=True,
+                default=None,
+                help=option.help,
+            )(function)
             continue
         function = click.option(
             f"--{option.name.replace('_', '-')}" if option.name != "locales" else "--locale",

@@ -64,7 +64,8 @@ class Hosts:
                 process.stick()
         if 0 in team:
             job.hub_of_leaders.watch(team[0])
-            team[0].handle(e.Started(), now)
+            until = job.settings.steps if job.settings.agreed_end else 0
+            team[0].handle(e.Started(until), now)
 
     def _end(self, command: End, now: float) -> None:
         team = self.teams.pop(command.life, {})

@@ -99,7 +99,7 @@ class Hub:
             self.productive += share * (self.settings.step_seconds + APPLY_S)
             if self._job.folds is not None:
                 self._job.folds.committed(closed["round"])
-        if head is not None and head.end.step >= self.settings.steps:
+        if head is not None and head.end.step >= self.settings.steps and not self.settings.agreed_end:
             self.over = min(self.over, entry[1] + COMMAND_S)  # everybody can know that by then
             self.kernel.end_by(self.over)
 
@@ -190,6 +190,12 @@ class Hub:
         """The processes of the replica are as good as gone."""
         self._spans.end_all(replica, now)
         self._spans.begin(replica, "restart", now)
+
+    def all_down(self, now: float) -> None:
+        """No replica runs or is to run again."""
+        if self.settings.agreed_end:
+            self.over = min(self.over, now + 2 * COMMAND_S)
+            self.kernel.end_by(self.over)
 
     def life_ended(self, replica: Replica, now: float) -> None:
         """A life that a fault was about has been ended."""

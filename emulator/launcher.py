@@ -89,6 +89,8 @@ class Launcher:
     def _restart_later(self, replica: Replica, now: float) -> None:
         if replica in self._lost:
             self.states[replica] = "down"
+            if set(self.states) == {"down"}:
+                self._hub.all_down(now)
             return
         self.states[replica] = "restarting"
         restart = faultinject.draw_restart(

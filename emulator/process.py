@@ -515,6 +515,14 @@ class Process:
     def exit(self, effect: f.Exit, now: float) -> None:
         self.job.hosts.left(self, effect.reason, effect.restart, now)
 
+    def finish(self, effect: f.Finish, now: float) -> None:
+        """The job is over. The launcher ends the replica's other ranks when they have heard of it, too."""
+        member = self.member
+        who = [member.replica, member.incarnation, self.address[1]]
+        self.job.log(["over", now, *who, effect.step, effect.lineage])
+        if self.address[1] == 0:
+            self.job.hosts.left(self, "it has trained to the end", False, now)
+
     def note(self, effect: f.Note, now: float) -> None:
         self.job.hub_of_leaders.noted(self, effect, now)
 
@@ -554,5 +562,6 @@ CARRY_OUT: dict[type[f.Effect], Callable[[Process, Any, float], None]] = {
     f.SetTimer: Process.set_timer,
     f.StoreCall: Process.store_call,
     f.Exit: Process.exit,
+    f.Finish: Process.finish,
     f.Note: Process.note,
 }

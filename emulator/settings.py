@@ -40,6 +40,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     replicas, ranks_per_replica:  R replicas of W ranks
     steps:              the run ends when this step is committed
+    agreed_end:         replicas are asked for ``steps``: the run ends when each has ended well, or is down
     faults:             "none", "table" (drawn from the table of causes), or the path of a schedule
     mtbf_minutes:       for "table": virtual minutes between failures; None: the published figure, scaled
     min_replicas:       fewer contributors do not train; None becomes half of the replicas
@@ -89,6 +90,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hbm_gib: float = 80.0
     buildings: int = 12
     fold: bool = False
+    agreed_end: bool = False
     workers: int = 1
     port: int = 0
     worker_timeout: float = 300.0

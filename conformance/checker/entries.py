@@ -259,13 +259,37 @@ class Refold(_Entry, frozen=True, array_like=True, tag="refold", forbid_unknown_
     states: list[tuple[int, int, int, str, list[tuple[int, int]]]]
 
 
+class Final(_Entry, frozen=True, array_like=True, tag="final", forbid_unknown_fields=True):
+    """The head that was just taken ends the job with this state."""
+
+    step: int
+    lineage: str
+
+
+class GoesOn(_Entry, frozen=True, array_like=True, tag="goes_on", forbid_unknown_fields=True):
+    """A job that was over is asked to go on to step ``until``."""
+
+    until: int
+
+
+class Over(_Entry, frozen=True, array_like=True, tag="over", forbid_unknown_fields=True):
+    """A rank ends well, as the job is over, with this state."""
+
+    replica: int
+    incarnation: int
+    position: int
+    step: int
+    lineage: str
+
+
 class LastFault(_Entry, frozen=True, array_like=True, tag="last_fault", forbid_unknown_fields=True):
     pass
 
 
 AnyEntry = (
     Meta | Start | Crash | Exit | Fault | Heal | Head | Register | Fenced | Computed | Reused | Applied
-    | Dropped | Installed | Initial | Shard | Checkpoint | Resources | Refold | End | LastFault
+    | Dropped | Installed | Initial | Shard | Checkpoint | Resources | Refold | Final | GoesOn | Over | End
+    | LastFault
 )  # fmt: skip
 
 TYPES: dict[str, type[_Entry]] = {str(t.__struct_config__.tag): t for t in AnyEntry.__args__}

@@ -37,7 +37,7 @@ class Progress(Invariant):
     def on_fault(self, e: Entry) -> None:
         self._tick(e, again=True)
 
-    on_heal = on_fault
+    on_heal = on_goes_on = on_fault
 
     def on_start(self, e: Entry) -> None:
         self._tick(e, again=False)

@@ -35,7 +35,7 @@ ALL: tuple[type[Invariant], ...] = (
     Convergence, Progress, Fencing, BlastRadius, Durability, Resources,
 )  # fmt: skip
 WORK = ("computed", "reused", "applied", "dropped")  # entries of one rank about one round
-STATE = ("installed", "initial", "shard")  # entries of one rank about its state
+STATE = ("installed", "initial", "shard", "over")  # entries of one rank about its state
 
 
 @dataclass

@@ -7,6 +7,8 @@
   chain. Since lineages never come twice, a state that was cut can never be a base again.
 - A rank computes round r only on the base of r's plan; it applies r only after the head that committed
   r, and gets exactly that commit's state; it installs only states that were committed once.
+- Once the job is over, nothing is committed or rolled back unless it is asked to go on; whoever ends well,
+  ends with the last state.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ class SingleLineage(Invariant):
         super().__init__(world)
         self._order = (-1, -1)
         self._round = -1
+        self._final: tuple[int, str] | None = None
 
     # -- the heads ----------------------------------------------------------------------------
 
@@ -36,6 +39,8 @@ class SingleLineage(Invariant):
             self._bad(f"head v{head.version} of epoch {head.epoch} is not after v{self._order[1]}", e, head)
         if head.round <= self._round:
             self._bad(f"round {head.round} is opened after round {self._round}", e, head)
+        if self._final is not None and (head.committed or head.rollback is not None):
+            self._bad(f"the job was over at step {self._final[0]}, and its chain changes", e, head)
         self._order, self._round = order, head.round
         if head.committed:
             self._commit(e, head)
@@ -69,6 +74,21 @@ class SingleLineage(Invariant):
 
     def _bad(self, message: str, e: Entry, head: HeadView) -> None:
         self.fail(message, e, round=head.round, members=(head.by,) if head.by else ())
+
+    def on_final(self, e: Entry) -> None:
+        self.checked += 1
+        self._final, end = (e[2], e[3]), self.world.chain.end
+        if self._final != (end.step, end.lineage):
+            self.fail(f"the job ends with step {e[2]} {short(e[3])}, which is not the end of the chain", e)
+
+    def on_goes_on(self, e: Entry) -> None:
+        self._final = None
+
+    def on_over(self, e: Entry, life: Life) -> None:
+        self.checked += 1
+        if (e[5], e[6]) != self._final:
+            message = f"{life} rank {e[4]} ends well with step {e[5]} {short(e[6])}, not with the last state"
+            self.fail(message, e, members=(life.key,))
 
     # -- the ranks ------------------------------------------------------------------------------
 

@@ -74,6 +74,7 @@ class World:
         self.rollbacks = 0
         self.commits_after_crash = 0
         self.ended = False
+        self.final = False  # the job is over
         self.last_fault: float | None = None
 
     # -- lives -------------------------------------------------------------------------------
@@ -139,6 +140,12 @@ class World:
     def on_end(self, entry: Entry) -> None:
         self.ended = True
 
+    def on_final(self, entry: Entry) -> None:
+        self.final = True
+
+    def on_goes_on(self, entry: Entry) -> None:
+        self.final = False
+
     def on_last_fault(self, entry: Entry) -> None:
         self.last_fault = entry[1]
 
@@ -192,6 +199,6 @@ class World:
         return [v for v in self.lives.values() if v.crashed is None and not faults.on(v.key[0])]
 
     def enough(self) -> bool:
-        """Whether the job should make progress: enough replicas are well and the store is there."""
+        """Whether the job should make progress: not over, enough replicas well, the store there."""
         replicas = {life.key[0] for life in self.well()}
-        return len(replicas) >= self.config.min_replicas and not self.faults.store_away()
+        return not self.final and len(replicas) >= self.config.min_replicas and not self.faults.store_away()

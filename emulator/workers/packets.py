@@ -18,7 +18,7 @@ from ..commands import AskToLeave, Detach, Died, End, Forget, Inject, Left, Life
 # What goes up and down the tree of a replica: nothing else crosses.
 InTree = (
     m.Begin | m.Enlist | m.Outcome | m.Seal | m.StartFetch | m.StopFetch | m.Install | m.WriteCheckpoint
-    | m.RollCall | m.Vote | m.Sealed | m.Done | m.Fetched | m.Prepared
+    | m.RollCall | m.Finish | m.Vote | m.Sealed | m.Done | m.Fetched | m.Prepared
 )  # fmt: skip
 AnyTold = Start | End | Inject | Detach | AskToLeave | Forget | Died | Left
 

@@ -17,7 +17,7 @@ from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
 from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.head import Head
-from ftruntime.protocol.ids import Address, MemberId, Replica
+from ftruntime.protocol.ids import Address, MemberId, Replica, Step
 from ftruntime.protocol.plan import Target, lineage_root
 from ftruntime.protocol.rank import Rank
 from ftruntime.store import Register
@@ -49,12 +49,16 @@ class World:
     links:      messages under way, per (from, to)
     requests, answers, watches:  between each leader and the store, in order
     timers:     per rank: (name, tag) that may fire; time does not exist, so any order is possible
+    until:      the last step that processes are asked for; 0: none
+    over:       (address, step) of processes that ended well, as the job is over
     exits:      (replica, reason, restart) of processes that ended by their own decision
     now:        seconds; stands still unless a script moves it, as some timers mean nothing before their time
     """
 
     def __init__(self, config: JobConfig) -> None:
         self.config = config
+        self.until: Step = 0
+        self.over: tuple[tuple[Address, Step], ...] = ()
         self.register = Register()
         self.ranks: dict[Address, Rank] = {}
         self.devices: dict[Address, WorldDevice] = {}
@@ -98,7 +102,7 @@ class World:
             self.devices[at] = WorldDevice(self.config, replica, (0, root))
             self.timers[at] = ()
         for position in range(self.config.ranks_per_replica):
-            self.tell((replica, position), e.Started())
+            self.tell((replica, position), e.Started(self.until))
 
     def crash(self, replica: Replica, seen: bool = True) -> None:
         """All processes of ``replica`` are gone. ``seen``: its launcher expires the lease at once."""
@@ -111,6 +115,16 @@ class World:
             del self.links[link]
         if seen and life is not None:
             self.expire(life)
+
+    def _finish(self, at: Address, step: Step) -> None:
+        """A process ends well: what it has sent arrives, and what its replica asked of the store is done."""
+        self.over = (*self.over, (at, step))
+        del self.ranks[at], self.devices[at], self.timers[at]
+        if at[1] == 0:
+            for _, request in self.requests.pop(at[0], ()):
+                self.late(request)
+            for queue in (self.answers, self.watches):
+                queue.pop(at[0], None)
 
     def member(self, replica: Replica) -> MemberId | None:
         """The incarnation under which the living processes of ``replica`` are registered."""
@@ -240,6 +254,8 @@ class World:
             case f.Exit():
                 self.exits = (*self.exits, (at[0], effect.reason, effect.restart))
                 self.crash(at[0])
+            case f.Finish():
+                self._finish(at, effect.step)
             case f.Note():
                 self.notes = (*self.notes[-NOTES:], (at, effect))
             case _:

@@ -78,6 +78,9 @@ class Books:
     def installed(self, step: Step, lineage: Lineage) -> None:
         self._write("installed", step, lineage, self._host.digest, self.source)
 
+    def over(self, step: Step, lineage: Lineage) -> None:
+        self._write("over", step, lineage)
+
     def _resources(self) -> None:
         counters = {**self._host.resources(), "shares": len(self._rank.member.shares)}
         self._write("resources", self._host.step, 1, counters)

@@ -104,6 +104,11 @@ class Link:
         """Within the own replica."""
         return self.address[0] == self._me().replica
 
+    @property
+    def queued(self) -> bool:
+        """Whether something waits to be sent over a connection that is up."""
+        return self._connection is not None and self._connection.open and self._connection.queued > 0
+
     def aim(self, seat: Seat, source: str) -> None:
         """The peer sits at ``seat``; a later life replaces an earlier one."""
         if self._seat is not None and (seat == self._seat or seat.life < self._seat.life):

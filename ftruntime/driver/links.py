@@ -19,7 +19,7 @@ from .link import Link, Lives, Named, State, Told
 BULK = frozenset({m.Tap, m.TapEnd, m.RangeData, m.NotHere})
 decode_messages = decoder(
     m.Begin, m.Enlist, m.Outcome, m.Seal, m.StartFetch, m.StopFetch, m.Install, m.WriteCheckpoint,
-    m.RollCall, m.Vote, m.Sealed, m.Done, m.Fetched, m.Prepared, m.Join, m.Chunk, m.Ack, m.Probe,
+    m.RollCall, m.Finish, m.Vote, m.Sealed, m.Done, m.Fetched, m.Prepared, m.Join, m.Chunk, m.Ack, m.Probe,
     m.Waiting, m.Tap, m.TapAck, m.TapEnd, m.RangeRequest, m.RangeData, m.NotHere,
 )  # fmt: skip
 
@@ -90,6 +90,11 @@ class Links:
     def settled(self) -> bool:
         """No connection is being made."""
         return all(link.state not in (State.DIALLING, State.MENDING) for link in self._links.values())
+
+    @property
+    def drained(self) -> bool:
+        """Nothing waits to be sent to anybody."""
+        return not any(link.queued for link in self._links.values())
 
     def seated(self, seats: Iterable[Seat]) -> None:
         """Where ranks listen, as far as it has changed."""

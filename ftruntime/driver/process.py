@@ -21,7 +21,7 @@ from ftruntime.protocol import messages as m
 from ftruntime.protocol import store as s
 from ftruntime.protocol.errors import ErrorClass, ErrorReport
 from ftruntime.protocol.geometry import Geometry, geometry
-from ftruntime.protocol.ids import Address, Incarnation, MemberId, Replica, Round
+from ftruntime.protocol.ids import Address, Incarnation, MemberId, Replica, Round, Step
 from ftruntime.protocol.plan import lineage_root
 from ftruntime.protocol.rank import Rank
 from ftruntime.protocol.task import Part, Task
@@ -38,6 +38,8 @@ from .worker import Trainee, Work, Worker
 
 AGAIN: Final = 75  # exit status: this life is over, start the replica anew
 FOR_GOOD: Final = 76  # exit status: fenced, or the job stops
+DRAIN_S: Final = 0.01
+LAST_CALL: Final = -1  # whose answer nobody waits for
 OWN_FAULT: Final = 70  # exit status: the runtime itself failed
 
 
@@ -71,24 +73,27 @@ class Driver:
         self._tapped: memoryview | None = None  # the payload of the message that is being handled
         self._is_warm = False
         self._bulk_free = 0.0
-        self._finished = False
+        self._until: Step = 0
         self.on_state: Callable[[], object] = _unheard  # the state has changed
         self._thread = threading.Thread(target=self._run, name="ft-control", daemon=True)
 
     # -- life ----------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begin; returns at once."""
+    def start(self, until: Step = 0) -> None:
+        """Begin; returns at once. ``until``: the step that the job is to end with; 0: it has no end."""
+        self._until = until
         self._thread.start()
 
-    def finish(self) -> None:
-        """The training is over: ranks of the own replica may end now without taking this one along."""
-        self._finished = True
-
     def stop(self, seconds: float = 5.0) -> None:
-        """End in good order, from the training thread: nothing more is sent."""
-        self.loop.call(self.loop.stop)
-        self._thread.join(seconds)
+        """End in good order, from the training thread, when what was sent is on its way."""
+        self.loop.call(lambda: self._drain(self.loop.now() + seconds))
+        self._thread.join(2 * seconds)
+
+    def _drain(self, latest: float) -> None:
+        if self.links.drained or self.loop.now() >= latest:
+            self.loop.stop()
+        else:
+            self.loop.after(DRAIN_S, lambda: self._drain(latest))
 
     def _run(self) -> None:
         try:
@@ -98,7 +103,7 @@ class Driver:
                 self._watched if leads else None, self.links.seated, self._at,
             )  # fmt: skip
             self._client.announce(Seat(*self.address, self.settings.life, self.links.endpoint))
-            self.loop.soon(lambda: self.handle(e.Started()))
+            self.loop.soon(lambda: self.handle(e.Started(self._until)))
             self.loop.run()
             self._close()
         except BaseException:
@@ -192,8 +197,7 @@ class Driver:
         self.host.check_range(message.lineage, message.index, message.data, data, checked)
 
     def _lost(self, peer: Address, incarnation: Incarnation, reason: str) -> None:
-        if not (self._finished and peer[0] == self.address[0]):
-            self.handle(e.PeerLost(peer[0], incarnation, reason))
+        self.handle(e.PeerLost(peer[0], incarnation, reason))
 
     def _mended(self, peer: Address, reason: str) -> None:
         """The connection is a fresh one, and what was on its way is lost: the rings are told both."""
@@ -452,7 +456,18 @@ class Driver:
         again = "it is to be started anew" if effect.restart else "it stays away"
         replica, position = self.address
         print(f"rank {replica}/{position} of {self.me} ends: {effect.reason}; {again}", file=sys.stderr)
+        self._give_lease_up()
         self._end(AGAIN if effect.restart else FOR_GOOD)
+
+    def _give_lease_up(self) -> None:
+        """A replica ends with any of its ranks. Others need not wait for its lease: torchrun ends none."""
+        if self._client is not None and self.me.incarnation:
+            self._client.ask(LAST_CALL, s.Expire(self.me))
+
+    def finish(self, effect: f.Finish) -> None:
+        """The training thread learns that there is nothing more to train; it ends the process."""
+        self.books.over(effect.step, effect.lineage)
+        self.worker.put(None)
 
     def note(self, effect: f.Note) -> None:
         self.books.note(effect)
@@ -491,5 +506,6 @@ CARRY_OUT: Final[dict[type[f.Effect], Callable[[Driver, Any], None]]] = {
     f.SetTimer: Driver.set_timer,
     f.StoreCall: Driver.store_call,
     f.Exit: Driver.exit,
+    f.Finish: Driver.finish,
     f.Note: Driver.note,
 }

@@ -7,7 +7,7 @@ which the protocol gave them; a step of the optimizer and a gradient can never o
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
@@ -86,6 +86,15 @@ class Worker:
     def put(self, item: Work | Order | None) -> None:
         """From the control thread. None: stop."""
         self._inbox.put(item)
+
+    def works(self) -> Iterator[Work]:
+        """``next`` until there is nothing more to train."""
+        while True:
+            try:
+                work = self.next()
+            except Stopped:
+                return
+            yield work
 
     def next(self) -> Work:
         """Carry out orders until there is work. Raises Stopped.

@@ -18,6 +18,7 @@ class HeadLog:
 
     def __init__(self) -> None:
         self._last: Head | None = None  # the newest that was logged
+        self._final = False  # whether that was the end of the job
         self._lives: dict[int, tuple[int, str]] = {}  # the last life of each replica that was logged
 
     def entries(self, before: Head | None, after: Head, live: Iterable[Record], now: float) -> list[Fields]:
@@ -31,7 +32,14 @@ class HeadLog:
         self._last = after
         if before is None or after.round != before.round or after.chain != before.chain:
             found.append(_head(before, after, live, now))
-        return found
+        return found + self._ended(after, now)
+
+    def _ended(self, after: Head, now: float) -> list[Fields]:
+        """The job is over with this head, or is to go on after all."""
+        was, self._final = self._final, after.finished
+        if after.finished and not was:
+            return [["final", now, after.end.step, after.end.lineage]]
+        return [["goes_on", now, after.until]] if was and not after.finished else []
 
     def _registered(self, after: Head, now: float) -> list[Fields]:
         """New lives. One whose registration the store forgot registers again, and is none."""

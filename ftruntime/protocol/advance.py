@@ -13,6 +13,7 @@ import msgspec
 
 from .blame import accusations, blamed, punish
 from .config import JobConfig
+from .ending import readable
 from .head import Commit, Fate, Head, Status, successor
 from .ids import MemberId, Replica, Round
 from .plan import Base, Kind, Plan
@@ -123,7 +124,10 @@ def _close(config: JobConfig, head: Head, by: MemberId, members: Members) -> Adv
     unreachable = _all_accused(config, head, members, holders)
     # Nobody needs to hold what a checkpoint holds, and a restore may be slow; unless it cannot be read.
     restoring = bool(plan.restore) and plan.restore not in members.unreadable(head)
-    if unreachable or not (holders or restoring):
+    if head.finished:
+        if not holders and not readable(head, members):
+            return NotYet(f"the job is over at step {head.end.step}, and nobody has that state")
+    elif unreachable or not (holders or restoring):
         return _recover(head, by, members, unreachable)
     guilty = _guilty(head, members) if training else ()
     closed = successor(

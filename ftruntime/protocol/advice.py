@@ -39,6 +39,8 @@ def should_close(
     """
     if head.status is not Status.RUNNING:
         return False
+    if head.finished:  # only for the sake of who still needs the state
+        return (waited and bool(head.plan.catchers)) or _better_plan(config, head, me, members)
     if waited:
         return True
     if head.plan.kind is Kind.TRAIN:

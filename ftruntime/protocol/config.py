@@ -28,6 +28,7 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     range:           one range of a fetch
     start_grace:     how long the first plan waits for all replicas once ``min_replicas`` are there
     rollback_grace:  how long a rollback waits for all replicas (design 3.2)
+    linger:          how long those who have the last state wait for those who are away (design 3.7)
     """
 
     chunk: float = 10.0
@@ -40,6 +41,7 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     range: float = 10.0
     start_grace: float = 30.0
     rollback_grace: float = 120.0
+    linger: float = 120.0
 
 
 class CatchUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -221,6 +221,14 @@ class Exit(Effect, frozen=True, array_like=True, tag=True, gc=False):
     restart: bool
 
 
+class Finish(Effect, frozen=True, array_like=True, tag=True, gc=False):
+    """The job is over, and this rank's state is its result: the process ends well, when what it was told to
+    send is on its way."""
+
+    step: Step
+    lineage: Lineage
+
+
 class Note(Effect, frozen=True, array_like=True, tag=True):
     """Something that people and logs want to know: a phase of the protocol was reached."""
 

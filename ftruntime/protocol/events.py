@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .errors import ErrorReport
-from .ids import Address, Lineage, Replica, Round
+from .ids import Address, Lineage, Replica, Round, Step
 from .messages import Message, Scalars
 
 
@@ -14,7 +14,12 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class Started(Event, frozen=True, array_like=True, tag=True, gc=False):
-    """The process runs. First event of every rank."""
+    """The process runs. First event of every rank.
+
+    until: the last step that it was asked for; 0: none
+    """
+
+    until: Step = 0
 
 
 class Received(Event, frozen=True, array_like=True, tag=True, gc=False):

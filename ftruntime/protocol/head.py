@@ -81,6 +81,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     job:        digest of the configuration that every member must share
     closes:     consecutive closes of a step; doubles the durations of the next plan
     fruitless:  consecutive catch-up-only rounds whose whole time brought nobody nearer
+    until:      the step with which the job ends: the last that any of its lives was asked for; 0: it has none
     trail:      footprints of the last heads before this one, so that a head of another branch (a store that
                 came back older and was written to since) is known as such; None where a job keeps none
     """
@@ -100,11 +101,17 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     rollback: Rollback | None = None
     trail: tuple[Footprint, ...] | None = None
     by: MemberId | None = None  # who made this change, for people and for the checker
+    until: Step = 0
 
     @property
     def end(self) -> Commit:
         """The end of the chain: the only state that a plan may be based on."""
         return self.chain[-1]
+
+    @property
+    def finished(self) -> bool:
+        """The chain has reached its last step: nothing is committed or cut any more (!)."""
+        return 0 < self.until <= self.end.step
 
     @property
     def order(self) -> tuple[int, int]:

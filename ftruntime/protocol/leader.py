@@ -22,8 +22,10 @@ from . import messages as m
 from .advice import rest, should_close
 from .config import JobConfig
 from .effects import Effect, Exit, Note, SetTimer
+from .ending import Ending
+from .ending import State as End
 from .head import Checkpoint, Fate, Head, Status
-from .ids import Replica, Round
+from .ids import Replica, Round, Step
 from .intent import Intent, Want
 from .orders import Orders, without_fault
 from .plan import Kind, Target
@@ -37,7 +39,17 @@ TAKEN_OUT = "the operator takes this replica out"
 class Leader(Orders):
     """One per replica, at position 0."""
 
-    __slots__ = ("_due", "_enlisted", "_grace_over", "_leaving", "_prepared", "_rested", "_roll", "_timed")
+    __slots__ = (
+        "_due",
+        "_enlisted",
+        "_grace_over",
+        "_leaving",
+        "_prepared",
+        "_rested",
+        "_roll",
+        "_timed",
+        "ending",
+    )
 
     def __init__(self, config: JobConfig, replica: Replica, nonce: str, attempt: int) -> None:
         super().__init__(config, replica, nonce, attempt)
@@ -48,11 +60,13 @@ class Leader(Orders):
         self._prepared = False
         self._enlisted = False
         self._leaving = False  # the operator takes this replica out
+        self.ending = Ending()
         self._roll = 0  # the roll call that is not answered by all yet
 
     def clone(self) -> Leader:
         other = copy.copy(self)
         self._clone_orders(other)
+        other.ending = self.ending.clone()
         return other
 
     def simplify(self, unawaited: Collection[str]) -> tuple[int, ...]:
@@ -70,8 +84,8 @@ class Leader(Orders):
 
     # -- events from the driver ------------------------------------------------------------------
 
-    def started(self, out: list[Effect]) -> None:
-        self.session.start(out)
+    def started(self, until: Step, out: list[Effect]) -> None:
+        self.session.start(until, out)
 
     def answered(self, call: int, answer: object, out: list[Effect]) -> None:
         self.session.answered(call, answer, out)
@@ -115,6 +129,9 @@ class Leader(Orders):
             self._silent(tag, out)
         elif name == "order":
             self._undone(tag, out)
+        elif name == "linger":
+            self.ending.timer(tag, self._config, out)
+            self._mourn(out)
         elif name == "roll" and tag == self._roll:
             out.append(Exit("a rank does not answer the roll call", restart=True))
         self._reconcile(out)
@@ -137,6 +154,8 @@ class Leader(Orders):
             return self._order is not None and self._order.number == tag
         if name == "roll":
             return tag == self._roll
+        if name == "linger":
+            return self.ending.awaits(tag)
         return self.session.phase is not Phase.GONE
 
     def _call_roll(self, out: list[Effect]) -> None:
@@ -234,6 +253,38 @@ class Leader(Orders):
             self._report(head, out)
             self._go(head, out)
             self.session.pursue(self._intent(head), out)
+            self._end(head, out)
+
+    def _end(self, head: Head, out: list[Effect]) -> None:
+        """Of a job that is over: hand the last state on, or get it, and go (``ending.py``)."""
+        ending, members, me = self.ending, self.session.client.members, self.session.me
+        ending.see(head, self._config, out)
+        if ending.state is not End.LINGERING or self._order is not None or self.run is not None:
+            return
+        if self.held.lineage == head.end.lineage:
+            busy = self._saving is not None or self._saved is not None
+            if ending.part(head, self._config, members, me, busy):
+                self._finish(out)
+        elif not self.way.staged and self.way.pending(head, self.held.lineage) is None:
+            if ending.stranded(head, members, me):
+                end = f"step {head.end.step} ({head.end.lineage[:8]})"
+                reason = f"the job is over at {end}, and nobody is left who could hand it over: to train on"
+                reason += " from a checkpoint ask for more steps, to begin anew give a new store"
+                out.append(Exit(reason, restart=False))
+
+    def _mourn(self, out: list[Effect]) -> None:
+        """The store has lost its head, and with it that the job is over: its result is here all the same."""
+        last = self.ending.last
+        if self.session.phase is Phase.BEREFT and last is not None and self.held.lineage == last.lineage:
+            if self._order is None and self.run is None and self.ending.bereft():
+                self._finish(out)
+
+    def _finish(self, out: list[Effect]) -> None:
+        last = self.ending.last
+        assert last is not None and last.lineage == self.held.lineage, "who ends well has the last state (!)"
+        self.session.retire(out)
+        self.down.append(m.Finish(last.step, last.lineage))
+        out.append(Note("over", last.round, f"step {last.step}"))
 
     def _go(self, head: Head, out: list[Effect]) -> None:
         """Who is taken out goes when nobody counts on it: others train from the state that it holds (!)."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from . import messages as m
 from .config import JobConfig
 from .congestion import Tier, Window, fresh_window
-from .effects import Abort, Apply, Drop, Effect, Exit, Hold, Launch, Measure, Send
+from .effects import Abort, Apply, Drop, Effect, Exit, Finish, Hold, Launch, Measure, Send
 from .errors import ErrorClass, ErrorReport
 from .geometry import geometry
 from .ids import Address, Lineage, MemberId, Position, Replica, Round
@@ -32,15 +32,17 @@ class Member(Shard):
     """One rank of a replica.
 
     shares:  the rounds that this rank runs, holds, or still serves, oldest first
+    over:    the job is, and mates may end before this rank does
     stale:   messages that had no effect because they were of another round or life
     """
 
-    __slots__ = ("_begun", "_early", "_launched", "_window", "shares", "stale")
+    __slots__ = ("_begun", "_early", "_launched", "_window", "over", "shares", "stale")
 
     def __init__(self, config: JobConfig, replica: Replica, position: Position) -> None:
         super().__init__(config, replica, position)
         self.shares: dict[Round, Share] = {}
         self.stale = 0
+        self.over = False
         self._begun: Round = 0
         self._early: tuple[tuple[Address, m.Message], ...] = ()
         self._launched: tuple[Lineage, tuple[SampleRange, ...]] | None = None  # base and samples
@@ -349,6 +351,12 @@ class Member(Shard):
         else:
             share.move(State.APPLIED)
 
+    def _finish(self, source: Address, message: m.Finish, now: float, out: list[Effect]) -> None:
+        """The job is over, and those below this rank were told before it."""
+        assert self.lineage == message.lineage, "a rank ends well with the last state alone (!)"
+        self.over = True
+        out.append(Finish(message.step, message.lineage))
+
     # -- taps ----------------------------------------------------------------------------------
 
     def _tap(self, source: Address, message: m.Tap, now: float, out: list[Effect]) -> None:
@@ -412,6 +420,8 @@ class Member(Shard):
         replica that misses an order would wait for ever, so it leaves.
         """
         if peer == self.me.replica:
+            if self.over:
+                return
             self.local_error(ErrorReport(ErrorClass.LOCAL_FATAL, reason), out)
             return
         for share in list(self.shares.values()):
@@ -443,6 +453,7 @@ ORDERS: dict[type[m.Message], Handler] = {
     m.Install: Member._install,
     m.WriteCheckpoint: Member._write_checkpoint,
     m.RollCall: Member._roll_call,
+    m.Finish: Member._finish,
 }
 HEARD: dict[type[m.Message], Handler] = {  # what a rank does with a message from another rank
     **dict.fromkeys(ORDERS, Member.command),

@@ -104,6 +104,13 @@ class RollCall(Message, frozen=True, array_like=True, tag=True, gc=False):
     order: int
 
 
+class Finish(Message, frozen=True, array_like=True, tag=True):
+    """The job is over with this state, which every rank of the replica has: end well."""
+
+    step: Step
+    lineage: Lineage
+
+
 # -- up the tree ------------------------------------------------------------------------------
 
 

@@ -235,15 +235,16 @@ class Orders:
                 self._checkpoint(run.plan, out)
 
     def _checkpoint(self, plan: Plan, out: list[Effect]) -> None:
-        """Every so many steps one contributor, in turn, writes its shards of the new state.
+        """Every so many steps, and after the last, one contributor, in turn, writes shards of the new state.
 
         One that is still being written is given up only when its writer's turn comes for the second time:
         it may be slow, or some shard may have failed.
         """
-        every = self._config.checkpoint_every
-        if not every or self.held.step % every:
+        every, head = self._config.checkpoint_every, self.session.client.head
+        last = head is not None and head.until == self.held.step
+        if not every or (self.held.step % every and not last):
             return
-        writer = plan.contributors[(self.held.step // every) % len(plan.contributors)]
+        writer = plan.contributors[-(-self.held.step // every) % len(plan.contributors)]
         if writer != self.session.me:
             return
         if self._saving is not None and not self._overdue:

@@ -77,7 +77,7 @@ def make_plan(
     able = sorted(m for m in holders if _able(m, head, members))
     staying = _without_leaving(config, able, members)
     contributors = _without_penalised(config, head, staying)
-    if len(contributors) < config.min_replicas:
+    if head.finished or len(contributors) < config.min_replicas:
         return _catch_up_plan(config, head, base, sorted(holders), members, restore)
     owned = assign(
         base.ledger,
@@ -145,9 +145,10 @@ def _catch_up_plan(
     members: Members,
     restore: str,
 ) -> Plan:
-    """Too few to train (!): those who hold the base hand it to those who do not."""
+    """Too few to train (!), or nothing left to: those who hold the base hand it to those who do not."""
     if not restore and not holders:
         restore = head.stored(base.lineage)
+    why = "is the last" if head.finished else f"needs {config.min_replicas} replicas"
     needy = [r for r in members.live_records(head) if r.member not in holders]
     catchers = tuple(_catcher(config, head, base, r, tuple(holders), (), ()) for r in needy)
     names = ", ".join(str(m) for m in holders) or restore or "nobody"
@@ -162,7 +163,7 @@ def _catch_up_plan(
         lr_factor=0.0,
         durations=durations(config, 0),
         restore=restore,
-        reason=f"step {base.step} needs {config.min_replicas} replicas; held by {names}",
+        reason=f"step {base.step} {why}; held by {names}",
     )
 
 

@@ -18,7 +18,7 @@ from .leader import Leader
 from .member import HEARD, Member
 
 LEADER_TIMERS = frozenset(
-    {"store", "renew", "poll", "close", "grace", "rest", "round", "late", "silent", "order", "roll"}
+    {"store", "renew", "poll", "close", "grace", "rest", "round", "late", "silent", "order", "roll", "linger"}
 )
 
 
@@ -89,7 +89,7 @@ class Rank:
 
     def _started(self, event: e.Started, now: float, out: list[Effect]) -> None:
         if self.leader is not None:
-            self.leader.started(out)
+            self.leader.started(event.until, out)
 
     def _timer(self, event: e.TimerFired, now: float, out: list[Effect]) -> None:
         if event.name in LEADER_TIMERS:

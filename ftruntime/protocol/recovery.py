@@ -12,6 +12,7 @@ import msgspec
 
 from .advance import Advance, Next, NotYet, Settled, unreachable_holders
 from .config import JobConfig
+from .ending import readable
 from .head import Checkpoint, Fate, Head, Rollback, Status, successor
 from .ids import MemberId, Round
 from .plan import Base
@@ -41,7 +42,10 @@ def recover(
         return NotYet(waiting)
     promises = [r for r in members.live_records(head) if r.as_of >= head.round]
     usable = _reachable(config, head, members, promises)
-    base, source = _target(config, head, usable, members.unreadable(head))
+    if head.finished:  # the store had lost its head: what is over is not cut
+        base, source = head.plan.base, readable(head, members)
+    else:
+        base, source = _target(config, head, usable, members.unreadable(head))
     opened = _cut(head, base, source, by)
     holders = [r.member for r in usable if r.holds(base.lineage)]
     restore = "" if holders else source

@@ -9,13 +9,16 @@ from __future__ import annotations
 from .config import JobConfig
 from .errors import ConfigError
 from .head import Commit, Head, Status, successor
-from .ids import Incarnation, Replica
+from .ids import Incarnation, Replica, Step
 from .plan import Base, Kind, Plan, lineage_root
 from .planner import durations
 
 
-def genesis(config: JobConfig) -> Head:
-    """The first head of a job: round 0 is closed, and round 1 waits for enough holders of lineage(0)."""
+def genesis(config: JobConfig, until: Step = 0) -> Head:
+    """The first head of a job: round 0 is closed, and round 1 waits for enough holders of lineage(0).
+
+    until: the step with which the job ends; 0: it has no end
+    """
     root = lineage_root(config.job, config.initial_digest)
     base = Base(0, root, (0,) * config.stream_count)
     plan = Plan(
@@ -40,6 +43,7 @@ def genesis(config: JobConfig) -> Head:
         incarnations=((0, ""),) * config.replicas,
         job=config.digest(),
         trail=() if config.trail else None,
+        until=until,
     )
 
 
@@ -54,12 +58,14 @@ def superseded(head: Head, replica: Replica, nonce: str, attempt: int) -> bool:
 
 
 def register(
-    config: JobConfig, head: Head, replica: Replica, nonce: str, attempt: int = 0
+    config: JobConfig, head: Head, replica: Replica, nonce: str, attempt: int = 0, until: Step = 0
 ) -> tuple[Head, Incarnation]:
     """Enter a new life of ``replica``. Returns the head to write and the incarnation.
 
     ``attempt``: how many processes of this replica there were before. The incarnation is above it too: in a
     store that came back older, the head's count alone would name two lives alike.
+    until: the last step that this life was asked for. The job goes on to the largest that anybody brings: one
+    that is over goes on when it is started again with a larger one, and with no other.
     The same nonce returns the same incarnation and the head unchanged (!). Raises ConfigError if
     the member was configured for another job: it must stop, both values are named.
     """
@@ -74,4 +80,5 @@ def register(
     incarnation = max(incarnation, attempt) + 1
     lives = list(head.incarnations)
     lives[replica] = (incarnation, nonce)
-    return successor(head, incarnations=tuple(lives), by=None), incarnation
+    until = max(head.until, until)
+    return successor(head, incarnations=tuple(lives), until=until, by=None), incarnation

@@ -7,6 +7,8 @@
     BEREFT       a newer head is there              ACTIVE  goes on, by way of ``recovering``
     any          a higher incarnation of the        GONE    exits and never registers again (!)
                  replica, or a refused write
+    ACTIVE,      the job is over (``ending.py``)    GONE    gives its lease up
+    BEREFT
 
 While the store does not answer, every request is looked into again after ``timeouts.store``
 seconds, for ever: training goes on to the vote, commits wait, nothing is lost.
@@ -27,7 +29,7 @@ from .config import JobConfig
 from .effects import Effect, Exit, Note, SetTimer
 from .errors import ConfigError
 from .head import Head, Status
-from .ids import MemberId, Replica
+from .ids import MemberId, Replica, Step
 from .intent import Intent, evaluate
 from .plan import lineage_root
 from .planner import Members
@@ -71,6 +73,7 @@ class Session:
         "_nonce",
         "_put_off",
         "_replica",
+        "_until",
         "client",
         "me",
         "phase",
@@ -87,6 +90,7 @@ class Session:
         self._put_off: Intent | None = None
         self._confirmed = False
         self._forlorn = 0
+        self._until: Step = 0
         self.client = StoreClient(config.timeouts.store)
         self.me = MemberId(replica, 0)
         self.phase = Phase.REGISTERING
@@ -100,7 +104,9 @@ class Session:
 
     # -- events -------------------------------------------------------------------------------
 
-    def start(self, out: list[Effect]) -> None:
+    def start(self, until: Step, out: list[Effect]) -> None:
+        """``until``: the last step that this process was asked for; 0: none."""
+        self._until = until
         self._read_again(out)
         out.append(SetTimer("poll", 0, self._config.timeouts.poll))
 
@@ -194,6 +200,11 @@ class Session:
         else:
             self._decide(intent, self.client.members, out)
 
+    def retire(self, out: list[Effect]) -> None:
+        """The job is over, and this replica has its result: nobody is to count on it any more."""
+        self._move(Phase.GONE)
+        self.client.ask("expire", store.Expire(self.me), out)
+
     # -- inside -------------------------------------------------------------------------------------
 
     def _waiting(self) -> bool:
@@ -262,7 +273,9 @@ class Session:
             self._leave("a later process of this replica has registered", out, restart=True)
             return
         try:
-            changed, incarnation = register(self._config, head, self._replica, self._nonce, self._attempt)
+            changed, incarnation = register(
+                self._config, head, self._replica, self._nonce, self._attempt, self._until
+            )
         except ConfigError as error:
             self._leave(str(error), out)
             return
@@ -278,7 +291,7 @@ class Session:
         """A store without its head: found the job, or, if there was one (!), wait until it is rebuilt."""
         unheard = self.client.head is None and not self._heads_heard_of()
         if unheard and (self._attempt == 0 or self._confirmed):
-            self._cas(genesis(self._config), out)
+            self._cas(genesis(self._config, self._until), out)
         else:
             self._mourn(out)
 

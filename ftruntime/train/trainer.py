@@ -12,7 +12,6 @@ data or state changed; it is not run again when its gradients are still good.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -30,7 +29,6 @@ from .groups import Group, local
 from .trainee import Stateful, TorchTrainee
 
 CHUNK_BYTES = 1 << 20
-LINGER_S = 3.0  # after the last step: who is behind may still fetch it here
 
 
 class Step:
@@ -112,16 +110,15 @@ class Trainer:
         return self.driver.host.step
 
     def steps(self, until: int) -> Iterator[Step]:
-        """Attempts at steps, for as long as it takes for the state to contain ``until`` updates."""
-        self.driver.start()
-        while True:
-            work = self.driver.worker.next()
-            if work.step >= until:
-                break
+        """Attempts at steps until the job is over: until its state has ``until`` updates, or more if others
+        ask for more. Ends when all replicas have the last state, or ``timeouts.linger`` has passed.
+        """
+        if until < 1:
+            raise ConfigError(f"until is {until}: a job ends with step 1 at the earliest")
+        self.driver.start(until)
+        for work in self.driver.worker.works():
             yield self._begin(work)
             self._complete(work)
-        self.driver.finish()
-        time.sleep(LINGER_S)
         self.driver.stop()
 
     def _begin(self, work: Work) -> Step:

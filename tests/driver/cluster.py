@@ -30,7 +30,7 @@ from .toy import ELEMENTS
 # Long enough for a busy machine, short enough for a test that waits for one of them.
 TIMEOUTS = Timeouts(
     chunk=1.5, round=6.0, seal=2.0, close=8.0, lease=6.5, store=0.5, poll=1.0, range=2.0,
-    start_grace=30.0, rollback_grace=10.0,
+    start_grace=30.0, rollback_grace=10.0, linger=60.0,
 )  # fmt: skip
 CONFIG = JobConfig(
     replicas=3,
@@ -46,10 +46,12 @@ CONFIG = JobConfig(
 
 
 class Cluster:
-    """Runs ``config`` in ``folder`` until the test has seen enough. ``pause``: seconds a gradient takes."""
+    """Runs ``config`` in ``folder`` until the test has seen enough. ``pause``: seconds a gradient takes;
+    ``until``: the last step that ranks are asked for, 0: none; its update
+    takes ``slow_s`` seconds."""
 
-    def __init__(self, folder, config=CONFIG, pause=0.02, rest_s=0.2):
-        self.folder, self.config, self.pause = Path(folder), config, pause
+    def __init__(self, folder, config=CONFIG, pause=0.02, rest_s=0.2, until=0, slow_s=0.0):
+        self.folder, self.config, self.pause, self.asked = Path(folder), config, pause, (until, slow_s)
         self.journals = self.folder / "journals"
         self.journals.mkdir()
         self.loop, self.head, self.leased, self.began = Loop(), None, set(), time.monotonic()
@@ -80,6 +82,7 @@ class Cluster:
         file = self.folder / f"{name}.json"
         file.write_bytes(msgspec.json.encode(settings, enc_hook=str))
         command = [sys.executable, "-m", "tests.driver.rank", str(file), str(self.pause)]
+        command += [str(word) for word in self.asked]
         with open(self.folder / f"{name}.err", "wb") as errors:
             return subprocess.Popen(
                 command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=errors

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 ELEMENTS = 96
@@ -12,9 +14,10 @@ class Toy:
 
     dtype = "float32"
 
-    def __init__(self, position, buckets=2, elements=ELEMENTS, seed=7):
+    def __init__(self, position, buckets=2, elements=ELEMENTS, seed=7, slow_step=0, slow_s=0.0):
         draw = np.random.default_rng(seed * 1000 + position)
         self.position, self.buckets, self.elements = position, buckets, elements
+        self.slow_step, self.slow_s = slow_step, slow_s
         self.params = draw.standard_normal((buckets, elements)).astype(np.float32)
         self.momentum = np.zeros_like(self.params)
         self.updates = np.zeros(1, np.int64)
@@ -32,6 +35,8 @@ class Toy:
         return self.params[bucket] * np.float32(len(tokens)) - wanted
 
     def apply(self, sums, plan, scalars):
+        if self.updates[0] + 1 == self.slow_step:
+            time.sleep(self.slow_s)
         for bucket, total in enumerate(sums):
             mean = total.view(np.float32) / np.float32(plan.divisor * 100)
             self.momentum[bucket] = self.momentum[bucket] * np.float32(0.9) + mean

@@ -50,6 +50,7 @@ WITHOUT = {
     "has no part in the open round": "an operator's leave: without the rule a round fails and is tried again",
     "since others may depend on it": "an operator's leave, too",
     "granted by the receiver's `Join`": "with more credits a ring breaks its own assertions",
+    "onto it and nothing is cut": "campaigns do not end jobs so; tests/protocol/test_ending_random.py does",
     "posted to it is known to be complete": "of the data plane: tests/ftar/test_faults.py takes it out",
 }
 

@@ -1,4 +1,4 @@
-"""The schedules that broke drafts of the protocol (design 3.7): harmless now, fatal without a safeguard."""
+"""The schedules that broke drafts of the protocol (design 3.8): harmless now, fatal without a safeguard."""
 
 from __future__ import annotations
 

@@ -19,13 +19,13 @@ class Chair:
     ``out`` and ``down`` show what is new since the last thing that happened.
     """
 
-    def __init__(self, config, head, *, step=None, replica=0, records=(), leased=None):
+    def __init__(self, config, head, *, step=None, replica=0, records=(), leased=None, until=0):
         self.config, self.replica = config, replica
         self.leader = Leader(config, replica, nonce(replica), 0)
         self.leader.held = held(config, head.plan.base.step if step is None else step)
         self.out, self.past, self.down, self.past_down = [], [], [], []
         leased = everyone(config) if leased is None else leased
-        self._happens(self.leader.started)
+        self._happens(self.leader.started, until)
         self.answer(store.Read, store.View(head, tuple(records), leased))
         self.first = [*self.down], self.puts()
 

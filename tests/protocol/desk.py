@@ -34,7 +34,7 @@ class Desk:
         self.out.clear()
 
     def start(self):
-        self.session.start(self.out)
+        self.session.start(0, self.out)
         return self
 
     def asked(self, kind):

@@ -89,6 +89,6 @@ def test_nobody_goes_while_a_rollback_counts_who_is_there():
 
 def test_one_that_is_not_registered_yet_goes_at_once():
     leader, out = Leader(CONFIG, 0, nonce(0), 0), []
-    leader.started(out)
+    leader.started(0, out)
     leader.leave(out)
     assert any(getattr(effect, "reason", "") == TAKEN_OUT for effect in out)

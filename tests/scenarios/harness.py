@@ -1,6 +1,8 @@
 """The commands of scenario files. The protocol is the real one, the world is ``faultinject.explore.world``.
 
-    job KEY=VALUE ...        configuration (``catch_up.mode=zeros``); two small buckets unless said otherwise
+    job KEY=VALUE ...        configuration (``catch_up.mode=zeros``); two small buckets unless said otherwise;
+                             until=N: processes are asked for N steps
+    ask STEP                 those that start from here on are asked for so many steps
     log all|heads|none       what is shown of what happens
     start R ...              launchers start the processes of these replicas
     crash R [unseen] [silent]
@@ -104,8 +106,13 @@ class Harness:
             for part in path:
                 place = place.setdefault(part, {})
             place[last] = _value(value)
+        until = values.pop("until", 0)
         values.setdefault("streams", values["replicas"])
         self._world = TracedWorld(load(values))
+        self._world.until = until
+
+    def _ask(self, step: str) -> None:
+        self.world.until = int(step)
 
     def _log(self, level: str) -> None:
         if level not in ("all", "heads", "none"):
@@ -326,6 +333,7 @@ def _apart(at: Address, to: Address, a: Place, b: Place) -> bool:
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "job": Harness._job,
+    "ask": Harness._ask,
     "log": Harness._log,
     "start": Harness._start,
     "crash": Harness._crash,

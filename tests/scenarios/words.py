@@ -48,8 +48,9 @@ class Words:
             return [self._end(old, new), *([self.plan(new)] if new.status is Status.RUNNING else [])]
         if new.checkpoints != old.checkpoints:
             return [f"head: checkpoint {self.names[new.checkpoints[-1].lineage]} is on record"]
+        goes_on = f", the job goes on to step {new.until}" if new.until != old.until else ""
         return [
-            f"head: {replica}.{life[0]} is registered"
+            f"head: {replica}.{life[0]} is registered{goes_on}"
             for replica, (life, before) in enumerate(zip(new.incarnations, old.incarnations, strict=True))
             if life != before
         ]
@@ -74,6 +75,8 @@ class Words:
         plan = head.plan
         doing = _list(plan.contributors) + " train" if plan.kind is Kind.TRAIN else "no training"
         text = f"round {plan.round}: {doing} on {self.names[plan.base.lineage]}"
+        if head.finished:
+            text += ", the job is over"
         if head.closes:
             text += f", try {head.closes + 1}"
         return "; ".join([text, *(self.catcher(plan, c) for c in plan.catchers)])
@@ -124,7 +127,11 @@ class Words:
             detail = f": {self.plain(effect.detail)}" if effect.detail else ""
             return f"{at[0]}: {effect.what}{round}{detail}"
         if isinstance(effect, f.Exit):
-            return f"{at[0]}: exits: {effect.reason}" + (" (start it anew)" if effect.restart else "")
+            return f"{at[0]}: exits: {self.plain(effect.reason)}" + (
+                " (start it anew)" if effect.restart else ""
+            )
+        if isinstance(effect, f.Finish):
+            return f"{self.rank(at)}: ends well with {self.names[effect.lineage]}"
         return ""
 
     def _of_rank(self, effect: f.Effect) -> str:
