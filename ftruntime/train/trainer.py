@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from ftruntime.data import SampleSource, corpus_digest, sample_ids
 from ftruntime.driver import Driver, Settings, Work
@@ -87,7 +88,7 @@ class Trainer:
             Settings(
                 self.config, self.me.replica, self.me.position, self.me.life, self.me.store, self.me.token,
                 self.me.interface, journal=None if journals is None else journals / f"{name}.log",
-                audit=audit, checkpoints=self.me.checkpoints,
+                audit=audit, checkpoints=self.me.checkpoints, observe=self.me.observe,
             ),
             self.trainee,
         )  # fmt: skip
@@ -115,11 +116,13 @@ class Trainer:
         """Attempts at steps, for as long as it takes for the state to contain ``until`` updates."""
         self.driver.start()
         while True:
-            work = self.driver.worker.next()
+            with record_function("fthsdp.wait"):
+                work = self.driver.worker.next()
             if work.step >= until:
                 break
-            yield self._begin(work)
-            self._complete(work)
+            with record_function("fthsdp.compute"):
+                yield self._begin(work)
+                self._complete(work)
         self.driver.finish()
         time.sleep(LINGER_S)
         self.driver.stop()

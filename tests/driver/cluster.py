@@ -46,9 +46,11 @@ CONFIG = JobConfig(
 
 
 class Cluster:
-    """Runs ``config`` in ``folder`` until the test has seen enough. ``pause``: seconds a gradient takes."""
+    """Runs ``config`` in ``folder`` until the test has seen enough. ``pause``: seconds a gradient takes;
+    ``more``: what a replica's settings have besides."""
 
-    def __init__(self, folder, config=CONFIG, pause=0.02, rest_s=0.2):
+    def __init__(self, folder, config=CONFIG, pause=0.02, rest_s=0.2, more=lambda replica: {}):
+        self.more = more
         self.folder, self.config, self.pause = Path(folder), config, pause
         self.journals = self.folder / "journals"
         self.journals.mkdir()
@@ -75,7 +77,7 @@ class Cluster:
         name = f"{replica}-{position}-{life}"
         settings = Settings(
             self.config, replica, position, life, self.endpoint, TOKEN, "lo",
-            journal=self.journals / f"{name}.log", audit=True,
+            journal=self.journals / f"{name}.log", audit=True, **self.more(replica),
         )  # fmt: skip
         file = self.folder / f"{name}.json"
         file.write_bytes(msgspec.json.encode(settings, enc_hook=str))
