@@ -31,6 +31,7 @@ COMMANDS: dict[str, Command] = {
         "emulator.faults_command:faults", "Kinds of faults, fault points, and models of failures."
     ),
     "explore": Command("emulator.explore_command:explore", "Try every order of the events of a small job."),
+    "status": Command("ftruntime.observe.command:status", "How a job of real processes stands, live."),
     "mutants": Command("emulator.mutants.command:hunt_all", "Take safeguards out: does a campaign notice?"),
 }
 

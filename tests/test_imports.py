@@ -19,6 +19,8 @@ LIGHT = (
     "ftruntime.wire",
     "ftruntime.driver",
     "ftruntime.launch",
+    "ftruntime.observe",
+    "ftruntime.observe.command",
     "emulator",
     "emulator.cli",
     "emulator.corpus",

@@ -24,6 +24,7 @@ from .memory import Bytes, Pool
 from .ring_bytes import HeldBytes, RingBytes, adder, as_lists, square_norm
 from .worker import Order, Trainee, Work, Worker
 
+SMALL = 64 << 10  # bytes of sums whose norm takes less time than handing them to another thread
 RangePart = tuple[int, int]  # (bytes of the whole state, CRC-32 of the range), sent along with a range
 
 
@@ -53,6 +54,9 @@ class Host:
         self.digest = 0
         self._add = adder(trainee.dtype)
         self._copier = ThreadPoolExecutor(1, "ft-copy")
+        self._norms = ThreadPoolExecutor(
+            1, "ft-norm"
+        )  # a vote waits for it, and must not wait for copies (!)
         self._copies: list[Future[Any]] = []
         self.work: Work | None = None
         self._ready: list[bool] = []
@@ -95,7 +99,9 @@ class Host:
         return self.work is not None and self.reported == len(self._buckets)
 
     def warm_up(self, done: Callable[[], object]) -> None:
-        self._worker.put(Order(self._trainee.warm_up, lambda: self._loop.call(done)))
+        """A donor's snapshot must not wait for pages: the optimizer's step waits for the snapshot."""
+        reserved = self._beside(lambda: self.pool.reserve(self.state_bytes))
+        self._worker.put(Order(self._trainee.warm_up, lambda: self._loop.call(done), (reserved,)))
 
     # -- rounds --------------------------------------------------------------------------------
 
@@ -119,12 +125,16 @@ class Host:
     def measure(self, round: Round, done: Callable[[tuple[float, ...]], object]) -> None:
         """The square norm of this rank's sums."""
         sums, dtype = self.rounds[round].sums, self._trainee.dtype
+        if sum(map(len, sums)) <= SMALL:
+            norm = square_norm(sums, dtype)
+            self._loop.soon(lambda: done((norm,)))
+            return
 
         def measured() -> None:
             norm = square_norm(sums, dtype)
             self._loop.call(lambda: done((norm,)))
 
-        self._beside(measured)
+        self._norms.submit(measured).add_done_callback(self._look)
 
     def apply(self, plan: Plan, scalars: Sequence[float], done: Callable[[], object]) -> list[Bytes]:
         """The optimizer step from the sums of the plan's round; returns them."""
@@ -289,4 +299,5 @@ class Host:
 
     def close(self) -> None:
         self._worker.put(None)
-        self._copier.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._copier, self._norms):
+            threads.shutdown(wait=False, cancel_futures=True)

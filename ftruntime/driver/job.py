@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from ftruntime.observe import Observe
 from ftruntime.protocol.config import JobConfig
 from ftruntime.protocol.ids import Position, Replica
 from ftruntime.wire import Endpoint
@@ -20,6 +21,7 @@ class Settings(msgspec.Struct, frozen=True):
     journal:      file for the event log of this process; None: none is written
     audit:        write digests, gradients and sums into the journal, for the checker; for small models
     checkpoints:  folder of checkpoints; None: none are written
+    observe:      what people may see of it while it runs
     """
 
     config: JobConfig
@@ -33,3 +35,4 @@ class Settings(msgspec.Struct, frozen=True):
     journal: Path | None = None
     audit: bool = False
     checkpoints: Path | None = None
+    observe: Observe = Observe()

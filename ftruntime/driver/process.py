@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
+from ftruntime.observe import Observer, Sinks
 from ftruntime.protocol import effects as f
 from ftruntime.protocol import events as e
 from ftruntime.protocol import messages as m
@@ -68,6 +69,8 @@ class Driver:
             self.loop, self._at, self._token, self._who, self._landing, self._heard, self._lost,
             self._mended, self._settled,
         )  # fmt: skip
+        self._sinks = Sinks(settings.observe, *self.address)
+        self._observer = self._observed()
         self._client: EmbeddedClient | None = None
         self._slots: dict[Round, list[memoryview]] = {}
         self._tapped: memoryview | None = None  # the payload of the message that is being handled
@@ -95,6 +98,22 @@ class Driver:
         else:
             self.loop.after(DRAIN_S, lambda: self._drain(latest))
 
+    def _observed(self) -> Observer | None:
+        """None where nobody would hear of it."""
+        leads = self.address[1] == 0 and self.settings.observe.publish_s > 0
+        if not (leads or self._sinks.all):
+            return None
+        sinks = [self._sinks] if self._sinks.all else []
+        ranges = self.config.catch_up.ranges
+        return Observer(*self.address, lambda: self.me, ranges, sinks, self.loop.now)
+
+    def _publish(self) -> None:
+        """Tell the store how this replica fares, if that has changed."""
+        assert self._observer is not None and self._client is not None
+        if self._observer.changed:
+            self._client.publish(self._observer.report())
+        self.loop.after(self.settings.observe.publish_s, self._publish)
+
     def _run(self) -> None:
         try:
             leads = self.address[1] == 0
@@ -103,6 +122,8 @@ class Driver:
                 self._watched if leads else None, self.links.seated, self._at,
             )  # fmt: skip
             self._client.announce(Seat(*self.address, self.settings.life, self.links.endpoint))
+            if leads and self.settings.observe.publish_s > 0:
+                self.loop.after(self.settings.observe.publish_s, self._publish)
             self.loop.soon(lambda: self.handle(e.Started(self._until)))
             self.loop.run()
             self._close()
@@ -116,6 +137,7 @@ class Driver:
             self._client.close()
         self.host.close()
         self.books.close()
+        self._sinks.close()
 
     def _end(self, status: int) -> None:
         """Fail by stopping: no other thread may do anything after this."""
@@ -134,9 +156,13 @@ class Driver:
     # -- events --------------------------------------------------------------------------------
 
     def handle(self, event: e.Event) -> None:
+        if self._observer is not None:
+            self._observer.event(event)
         self._carry_out(self.rank.step(event, self.loop.now()))
 
     def _carry_out(self, effects: list[f.Effect]) -> None:
+        if self._observer is not None:
+            self._observer.effects(effects)
         for effect in effects:
             CARRY_OUT[type(effect)](self, effect)
 

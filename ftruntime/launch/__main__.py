@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from ftruntime.driver.journal import Journal
+from ftruntime.observe.look import Connect
 from ftruntime.protocol.errors import ConfigError
 from ftruntime.protocol.ids import Position, Replica
 from ftruntime.wire import Endpoint, Loop, checked_token
@@ -63,6 +64,7 @@ class Job:
             self._folder / "lives", rest_s=arguments.rest,
             journal=Journal(self._folder / "journals" / "launcher.log"), changed=self._changed,
         )  # fmt: skip
+        Connect(f"127.0.0.1:{self._port}", arguments.job, self._token).write(self._folder)
         self._loop.after(0.2, self._keep_store)
 
     def _serve(self) -> subprocess.Popen[bytes]:

@@ -17,11 +17,14 @@ import enum
 import os
 import signal
 import subprocess
+import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 from ftruntime.driver.journal import Journal
 from ftruntime.driver.process import AGAIN, FOR_GOOD
+from ftruntime.observe import Failure, Report
 from ftruntime.protocol import store as s
 from ftruntime.protocol.ids import MemberId, Position, Replica
 from ftruntime.stores import EmbeddedClient
@@ -48,6 +51,7 @@ class _Replica:
         self.processes: dict[Position, subprocess.Popen[bytes]] = {}
         self.since = 0.0
         self.quick = 0
+        self.failures: deque[Failure] = deque(maxlen=8)
 
 
 class Launcher:
@@ -131,7 +135,7 @@ class Launcher:
             process = self._spawn(replica.number, position, replica.life)
             replica.processes[position] = process
             self._watch(replica, process)
-        self._changed(replica.number)
+        self._tell(replica)
 
     def _watch(self, replica: _Replica, process: subprocess.Popen[bytes]) -> None:
         """See its end in the time of a system call."""
@@ -171,11 +175,27 @@ class Launcher:
             self._calls += 1
             self._client.ask(self._calls, s.Expire(MemberId(replica.number, incarnation)))
         self._log("exit", replica.number, incarnation, reason, state is State.RESTING)
+        if state is not State.DONE:
+            replica.failures.append(Failure(time.time(), 0, replica.number, reason))
         replica.processes.clear()
         replica.state = state
         if state is State.RESTING:
             replica.life += 1
             self._loop.after(self._rest(replica), lambda: self._start(replica))
+        self._tell(replica)
+
+    def _tell(self, replica: _Replica) -> None:
+        """Its state has changed: say so to who has asked, and to the store, for people who look."""
+        self._client.publish(
+            Report(
+                "launcher",
+                replica.number,
+                self.incarnation(replica.number),
+                time.time(),
+                replica.state.value,
+                failures=tuple(replica.failures),
+            )
+        )
         self._changed(replica.number)
 
     def _rest(self, replica: _Replica) -> float:

@@ -6,6 +6,7 @@ Only advice: safety never depends on when a round is closed, nor on who closes i
 from __future__ import annotations
 
 from .advance import Next, advance
+from .blame import accusations, blamed
 from .config import JobConfig
 from .head import Fate, Head, Status
 from .ids import MemberId
@@ -49,12 +50,15 @@ def should_close(
 
 
 def _nobody_can_finish(head: Head, members: Members) -> bool:
-    """Someone said no or is gone, and the rest have said yes, no, or are gone too."""
+    """Someone said no or is gone, and the rest have said yes, no, or are gone too. Who hangs, leader and all,
+    says nothing while its lease lasts: it is enough that the others hold it responsible (!)."""
     trouble = False
+    contributors = [r for r in members.live_records(head) if r.member in head.plan.contributors]
+    hang = blamed(accusations(contributors, head.round))
     for member in head.plan.contributors:
         if not members.live(head, member) or members.said_no(member, head.round):
             trouble = True
-        elif not _said_yes(member, head, members):
+        elif not _said_yes(member, head, members) and member.replica not in hang:
             return False
     return trouble
 

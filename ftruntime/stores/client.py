@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ftruntime.observe import Report
 from ftruntime.protocol import store
 from ftruntime.protocol.ids import MemberId
 from ftruntime.wire import Connection, Dial, Endpoint, Frame, Loop, Who, decoder
 
-from .messages import Announce, Answered, Ask, Changed, Seat, Seated, Standing, Subscribe
+from .messages import Announce, Answered, Ask, Changed, Publish, Seat, Seated, Standing, Subscribe
 
 FIRST_REST_S, LAST_REST_S = 0.02, 1.0  # between attempts to reach a store that is away
 
@@ -64,6 +65,11 @@ class EmbeddedClient:
         self._seat = seat
         if self._connection is not None:
             self._connection.send(Frame(Announce(seat)))
+
+    def publish(self, report: Report) -> None:
+        """For people who look at the job; lost where the store is away."""
+        if self._connection is not None:
+            self._connection.send(Frame(Publish(report)))
 
     # -- the connection ------------------------------------------------------------------------
 

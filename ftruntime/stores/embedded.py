@@ -7,15 +7,29 @@ not happened. After a restart, or a pause, every lease runs anew: nobody can kno
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from ftruntime.observe import Board
 from ftruntime.wire import Connection, Endpoint, Frame, Listener, Loop, Timer, Who, decoder
 
 from .durable import DurableRegister
-from .messages import Announce, Answered, Ask, Changed, Seated, Standing, Subscribe
+from .messages import (
+    Announce,
+    Answered,
+    Ask,
+    Changed,
+    Look,
+    Looked,
+    Publish,
+    Seated,
+    Standing,
+    Subscribe,
+)
 
-Reply = Answered | Changed | Seated | Standing
-decode_requests = decoder(Ask, Subscribe, Announce)
+Request = Ask | Subscribe | Announce | Publish | Look
+Reply = Answered | Changed | Seated | Standing | Looked
+decode_requests = decoder(Ask, Subscribe, Announce, Publish, Look)
 
 
 class _Guest:
@@ -50,7 +64,8 @@ class EmbeddedStore:
         self._durable.register.prolong(loop.now())
         self._guests: dict[int, _Guest] = {}
         self._met = 0
-        self._work: list[tuple[_Guest, Ask | Subscribe | Announce]] = []
+        self._board = Board()
+        self._work: list[tuple[_Guest, Request]] = []
         self._timer: Timer | None = None
         who = Who("store", job)
         self._listener = Listener(loop, host, port, token, lambda: who, decode_requests, self._welcome)
@@ -68,7 +83,7 @@ class EmbeddedStore:
         connection.on_message = lambda message, _: self._heard(guest, message)
         connection.on_lost = lambda reason: self._guests.pop(number, None)
 
-    def _heard(self, guest: _Guest, message: Ask | Subscribe | Announce) -> None:
+    def _heard(self, guest: _Guest, message: Request) -> None:
         if not self._work:
             self._loop.soon(self._serve)
         self._work.append((guest, message))
@@ -83,19 +98,22 @@ class EmbeddedStore:
         self._durable.expire_due(now)
         out += self._changes()
         self._durable.commit()
-        for who, reply in out:
-            self._tell(who, reply)
+        for guest, frames in self._addressed(out):
+            guest.connection.send_all(frames)
         self._arm()
 
-    def _carry_out(
-        self, guest: _Guest, message: Ask | Subscribe | Announce, now: float
-    ) -> list[tuple[_Guest | None, Reply]]:
+    def _carry_out(self, guest: _Guest, message: Request, now: float) -> list[tuple[_Guest | None, Reply]]:
         """What is to be said of it: the answer to who asked first, then the changes to who watches."""
         if isinstance(message, Ask):
             answer = self._durable.execute(message.request, now)
             return [(guest, Answered(message.call, answer)), *self._changes()]
         if isinstance(message, Announce):
             return [(None, Seated((message.seat,)))] if self._durable.sit(message.seat) else []
+        if isinstance(message, Publish):
+            self._board.put(message.report)
+            return []
+        if isinstance(message, Look):
+            return [(guest, Looked(self._durable.register.view(), self._board.all()))]
         guest.watching, guest.changes = True, message.changes
         view = self._durable.register.view() if message.changes else None
         return [(guest, Standing(view, tuple(self._durable.seats.values())))]
@@ -103,16 +121,22 @@ class EmbeddedStore:
     def _changes(self) -> list[tuple[_Guest | None, Reply]]:
         return [(None, Changed(change)) for change in self._durable.take_changes()]
 
-    def _tell(self, guest: _Guest | None, reply: Reply) -> None:
-        """One guest, or all that watch for such a thing. A guest that begins to watch is told what stands
-        before it hears of changes."""
-        if guest is not None:
-            guest.connection.send(Frame(reply))
-            guest.told |= isinstance(reply, Standing)
-            return
-        for other in list(self._guests.values()):
-            if other.told and (other.changes if isinstance(reply, Changed) else other.watching):
-                other.connection.send(Frame(reply))
+    def _addressed(self, out: Iterable[tuple[_Guest | None, Reply]]) -> Iterable[tuple[_Guest, list[Frame]]]:
+        """What each guest is to hear, in order; what many hear is encoded once. A guest that begins to watch
+        is told what stands before it hears of changes."""
+        heard: dict[int, list[Frame]] = {number: [] for number in self._guests}
+        numbers = {guest: number for number, guest in self._guests.items()}
+        for guest, reply in out:
+            frame = Frame(reply)
+            if guest is not None:
+                if guest in numbers:
+                    heard[numbers[guest]].append(frame)
+                    guest.told |= isinstance(reply, Standing)
+                continue
+            for number, other in self._guests.items():
+                if other.told and (other.changes if isinstance(reply, Changed) else other.watching):
+                    heard[number].append(frame.again())
+        return [(guest, heard[number]) for number, guest in self._guests.items() if heard[number]]
 
     def _arm(self) -> None:
         """Wake up when the next lease ends."""

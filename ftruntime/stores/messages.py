@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ftruntime.observe import Report
 from ftruntime.protocol import store
 from ftruntime.protocol.ids import Position, Replica
 from ftruntime.wire import Endpoint
@@ -58,3 +59,18 @@ class Standing(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     view: store.View | None
     seats: tuple[Seat, ...]
+
+
+class Publish(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Keep ``report`` for people who look; it is kept in memory, and answered by nothing."""
+
+    report: Report
+
+
+class Look(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Show what stands and what was published; answered by ``Looked``."""
+
+
+class Looked(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    view: store.View
+    reports: tuple[Report, ...]

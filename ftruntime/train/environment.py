@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from ftruntime.observe import Observe, observed
 from ftruntime.protocol.errors import ConfigError
 from ftruntime.wire import Endpoint, resolve
 
@@ -28,6 +29,7 @@ class Environment(msgspec.Struct, frozen=True):
     interface: str
     journals: Path | None
     checkpoints: Path | None
+    observe: Observe
 
 
 def environment(variables: Mapping[str, str] = os.environ) -> Environment:
@@ -38,18 +40,20 @@ def environment(variables: Mapping[str, str] = os.environ) -> Environment:
     host, _, port = _needed(variables, "FTHSDP_STORE").rpartition(":")
     if not host or not port.isdigit():
         raise ConfigError(f"FTHSDP_STORE is {variables['FTHSDP_STORE']!r}: give it as HOST:PORT")
+    position, ranks = int(variables.get("RANK", "0")), int(variables.get("WORLD_SIZE", "1"))
     life = variables.get("FTHSDP_LIFE", variables.get("TORCHELASTIC_RESTART_COUNT", "0"))
     return Environment(
         replica=replica,
         replicas=replicas,
-        position=int(variables.get("RANK", "0")),
-        ranks=int(variables.get("WORLD_SIZE", "1")),
+        position=position,
+        ranks=ranks,
         life=int(life),
         store=resolve(host.strip("[]"), int(port)),
         token=_needed(variables, "FTHSDP_TOKEN"),
         interface=variables.get("FTHSDP_INTERFACE", ""),
         journals=_folder(variables, "FTHSDP_JOURNALS"),
         checkpoints=_folder(variables, "FTHSDP_CHECKPOINTS"),
+        observe=observed(variables, replica * ranks + position),
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from ftruntime.driver.memory import Bytes
 from ftruntime.protocol.errors import ConfigError
@@ -94,6 +95,7 @@ class TorchTrainee:
         packed = len(content).to_bytes(4, "little") + content
         self._extras[: len(packed)] = np.frombuffer(packed, np.uint8)
 
+    @record_function("fthsdp.install")
     def installed(self) -> None:
         """Schedulers and learning rates follow the bytes that were installed."""
         length = int.from_bytes(self._extras[:4].tobytes(), "little")
@@ -105,6 +107,7 @@ class TorchTrainee:
 
     # -- a step --------------------------------------------------------------------------------
 
+    @record_function("fthsdp.apply")
     def apply(self, sums: Sequence[Bytes], plan: Plan, scalars: Sequence[float]) -> None:
         """One update from the sums. A norm that is not finite skips the optimizer, at every rank alike."""
         norm = math.sqrt(scalars[0]) / plan.divisor if math.isfinite(scalars[0]) else math.inf
@@ -136,5 +139,6 @@ class TorchTrainee:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
 
+    @record_function("fthsdp.warm-up")
     def warm_up(self) -> None:
         """Connections are what takes time on a CPU; there is nothing to compile."""

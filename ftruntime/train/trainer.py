@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from ftruntime.data import SampleSource, corpus_digest, sample_ids
 from ftruntime.driver import Driver, Settings, Work
@@ -85,7 +86,7 @@ class Trainer:
             Settings(
                 self.config, self.me.replica, self.me.position, self.me.life, self.me.store, self.me.token,
                 self.me.interface, journal=None if journals is None else journals / f"{name}.log",
-                audit=audit, checkpoints=self.me.checkpoints,
+                audit=audit, checkpoints=self.me.checkpoints, observe=self.me.observe,
             ),
             self.trainee,
         )  # fmt: skip
@@ -116,9 +117,15 @@ class Trainer:
         if until < 1:
             raise ConfigError(f"until is {until}: a job ends with step 1 at the earliest")
         self.driver.start(until)
-        for work in self.driver.worker.works():
-            yield self._begin(work)
-            self._complete(work)
+        works = self.driver.worker.works()
+        while True:
+            with record_function("fthsdp.wait"):
+                work = next(works, None)
+            if work is None:
+                break
+            with record_function("fthsdp.compute"):
+                yield self._begin(work)
+                self._complete(work)
         self.driver.stop()
 
     def _begin(self, work: Work) -> Step:

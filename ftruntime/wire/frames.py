@@ -9,6 +9,7 @@ straight into the memory that the receiver names.
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -53,6 +54,12 @@ class Frame:
         self.views = [memoryview(HEADER.pack(len(body), length) + body), *parts]
         self.size = HEADER.size + len(body) + length
         self.tag, self.done, self.begun = tag, done, False
+
+    def again(self) -> Frame:
+        """The same for another connection, without encoding it anew; before any of it was sent."""
+        other = copy.copy(self)
+        other.views = list(self.views)
+        return other
 
 
 def decoder(*types: type[msgspec.Struct]) -> Callable[[Buffer], Any]:

@@ -48,9 +48,12 @@ CONFIG = JobConfig(
 class Cluster:
     """Runs ``config`` in ``folder`` until the test has seen enough. ``pause``: seconds a gradient takes;
     ``until``: the last step that ranks are asked for, 0: none; its update
-    takes ``slow_s`` seconds."""
+    takes ``slow_s`` seconds. ``more``: what a replica's settings have besides."""
 
-    def __init__(self, folder, config=CONFIG, pause=0.02, rest_s=0.2, until=0, slow_s=0.0):
+    def __init__(
+        self, folder, config=CONFIG, pause=0.02, rest_s=0.2, until=0, slow_s=0.0, more=lambda replica: {}
+    ):
+        self.more = more
         self.folder, self.config, self.pause, self.asked = Path(folder), config, pause, (until, slow_s)
         self.journals = self.folder / "journals"
         self.journals.mkdir()
@@ -77,7 +80,7 @@ class Cluster:
         name = f"{replica}-{position}-{life}"
         settings = Settings(
             self.config, replica, position, life, self.endpoint, TOKEN, "lo",
-            journal=self.journals / f"{name}.log", audit=True,
+            journal=self.journals / f"{name}.log", audit=True, **self.more(replica),
         )  # fmt: skip
         file = self.folder / f"{name}.json"
         file.write_bytes(msgspec.json.encode(settings, enc_hook=str))

@@ -63,6 +63,30 @@ def test_a_round_closes_early_when_someone_failed_and_nobody_is_still_at_it(word
     assert should_close(CONFIG, HEAD, life(0), tell(words), waited=False) is expected
 
 
+def _accusing(*accused_by_each):
+    """Each member's word: no, accusing these; None: silent, with a lease that lasts."""
+    records = [
+        word(CONFIG, member, 2, HEAD.round, stance=Stance.NO, accuses=accuses)
+        for member, accuses in zip(ALL, accused_by_each, strict=True)
+        if accuses is not None
+    ]
+    return said(*records, leased=tuple(ALL))
+
+
+@pytest.mark.parametrize(
+    ("accusations", "expected"),
+    [
+        (((2,), (2,), None), True),
+        (((2,), (), None), True),
+        (((), (), None), False),  # they failed, and the third may still be at it
+        (((2,), None, None), False),  # the second may still be at it
+        (((1,), (2,), None), True),  # the second passes on a stall that it suffers
+    ],
+)
+def test_who_hangs_leader_and_all_keeps_no_round_open(accusations, expected):
+    assert should_close(CONFIG, HEAD, life(0), _accusing(*accusations), waited=False) is expected
+
+
 @pytest.mark.parametrize("words", [("no", "yes", "yes"), ("no", "gone", "yes")])
 def test_words_about_another_round_are_no_words_about_this_one(words):
     assert not should_close(CONFIG, HEAD, life(0), tell(words, HEAD.round - 1), waited=False)

@@ -77,6 +77,16 @@ def test_an_update_is_what_the_optimizer_makes_of_the_mean(optimizer):
         assert torch.equal(got, wanted)
 
 
+def test_a_profile_shows_what_the_training_thread_is_at():
+    trainee = make()
+    sums = sums_of(trainee)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        trainee.apply(sums, plan(), norm_of(sums))
+        trainee.installed()
+    names = {event.key for event in profile.key_averages()}
+    assert {"fthsdp.apply", "fthsdp.install"} <= names
+
+
 def test_making_the_optimizers_state_changes_nothing():
     assert state_of(make()) == state_of(make())
     torch.manual_seed(3)
