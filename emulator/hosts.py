@@ -72,10 +72,25 @@ class Hosts:
         for process in team.values():
             if self._job.processes.get(process.address) is process:
                 del self._job.processes[process.address]
+                if not process.member.incarnation:
+                    self._attach_older(process.address)
             self.kill(process, now)
             self._ended.append(process)
         if self._job.elsewhere is not None:
             self._job.elsewhere.ended(command.life, now)
+
+    def _attach_older(self, address: Address) -> None:
+        """A process that was started too early went before it was registered, so it has fenced nobody: the
+        one beside which it was started still runs, and is reached again."""
+        replica, position = address
+        for life in sorted((life for life in self.teams if life[0] == replica), reverse=True):
+            older = self.teams[life].get(position)
+            if older is not None and older.alive:
+                self._job.processes[address] = older
+                if older in self._job.zombies:
+                    self._job.zombies.remove(older)
+                    older.leads = True
+                return
 
     def detach(self, replica: Replica) -> list[Process]:
         """Take the processes for dead without ending them: they may come back as zombies."""
