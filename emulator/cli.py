@@ -125,6 +125,7 @@ def main() -> None:
       fthsdp fuzz --minutes 10 --jobs 2               random schedules: does any break the job?
       fthsdp faults list                              where faults strike, and what was reached
       fthsdp explore --timers 0 --rounds 0            every order of the events of a small job
+      fthsdp status runs/mine                         how a job of real processes stands
       fthsdp mutants --jobs 2                         is a safeguard missed when it is taken out?
       fthsdp COMMAND --help                           all about a command
     """

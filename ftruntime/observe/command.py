@@ -18,7 +18,7 @@ from ftruntime.protocol.errors import ConfigError
 from .look import Connect, Unreachable, connect, look
 
 EXAMPLES = """\b
-examples:
+Examples:
   fthsdp status run                        # the folder of python -m ftruntime.launch --folder run
   FTHSDP_TOKEN=... fthsdp status host:29600 --job llama --watch
   fthsdp status run --json | jq .step

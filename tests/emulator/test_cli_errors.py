@@ -91,7 +91,7 @@ def test_unknown_commands_name_those_that_there_are():
     result = CliRunner().invoke(main, ["emulat"])
     assert (result.exit_code, result.stderr) == (
         2,
-        "fthsdp: no command 'emulat'; there are: emulate, replay, fuzz, faults, explore, mutants\n",
+        "fthsdp: no command 'emulat'; there are: emulate, replay, fuzz, faults, explore, status, mutants\n",
     )
 
 
